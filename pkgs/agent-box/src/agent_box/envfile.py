@@ -296,12 +296,14 @@ def _load(path: Path) -> bytes:
     except OSError as error:
         raise _unreadable(path, error) from error
     try:
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise InternalError(f"{path} is not a plain file; move it away")
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InternalError(f"{path} is not a plain file; move it away")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read()
     except OSError as error:
         raise _unreadable(path, error) from error
+    finally:
+        os.close(descriptor)
 
 
 def _unreadable(path: Path, error: OSError) -> InternalError:
