@@ -1,0 +1,188 @@
+"""`/etc/agent-box/box.json` as typed objects: the one description of a box.
+
+The NixOS module renders the document; every program of the runtime reads it here and
+nowhere else. Unknown fields are ignored, so that an older runtime reads a newer document.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import msgspec
+
+from agent_box.errors import InternalError, UsageError
+
+DEFAULT_PATH = Path("/etc/agent-box/box.json")
+"""Where the module renders the document. `AGENT_BOX_CONFIG` overrides it."""
+
+VERSION = 1
+"""The document version that this runtime understands."""
+
+SHELL = "shell"
+"""The pseudo-agent that runs the user's login shell. Always available."""
+
+
+class _Document(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Shared settings of every struct in the document."""
+
+
+class Limits(_Document):
+    """What one session may use. `None` means no limit of its own."""
+
+    memory_max: str | None = None
+    """Bytes with an optional K, M, G or T suffix (powers of 1024), or a percentage of RAM."""
+    tasks_max: int | None = None
+    """Processes and threads."""
+
+
+class AgentConfig(_Document):
+    """An installed agent CLI."""
+
+    command: str
+    """Absolute path of the program."""
+    full_access: bool = False
+    """Codex only: the box-wide configuration turns approvals and Codex's own sandbox off."""
+
+
+class Programs(_Document):
+    """Programs that the supervisor starts, by absolute path."""
+
+    tmux: str
+    launch: str
+
+
+class Seed(_Document):
+    """A session that the first boot writes into the registry."""
+
+    agent: str
+    skip_permissions: bool = True
+    remote_control: bool = True
+    remote_control_name: str | None = None
+    working_directory: str | None = None
+    extra_args: list[str] = []
+    initial_prompt: str | None = None
+    resume_prompt: str | None = None
+
+
+class UserConfig(_Document):
+    """One user as the document holds it, keyed by name there."""
+
+    home: str
+    shell: str
+    runtime_directory: str
+    seed: dict[str, Seed] = {}
+    limits: Limits = Limits()
+
+
+class BoxInfo(_Document):
+    """Facts about the machine."""
+
+    revision: str | None = None
+    host_label: str | None = None
+
+
+class Box(_Document):
+    """The whole document."""
+
+    version: int
+    default_agent: str
+    programs: Programs
+    agents: dict[str, AgentConfig]
+    users: dict[str, UserConfig]
+    box: BoxInfo = BoxInfo()
+
+    @property
+    def host_label(self) -> str | None:
+        """The host part of names that an agent's own apps show."""
+        return self.box.host_label
+
+    def knows_agent(self, name: str) -> bool:
+        """Tell whether a session may run agent `name` here."""
+        return name == SHELL or name in self.agents
+
+    def agent_names(self) -> list[str]:
+        """Return the agents a session may run, the default first."""
+        names = sorted(self.agents, key=lambda name: (name != self.default_agent, name))
+        return [*names, SHELL]
+
+    def user(self, name: str) -> User:
+        """Return user `name`, or raise `UsageError` naming the users there are."""
+        try:
+            found = self.users[name]
+        except KeyError:
+            raise _not_a_user(self, name) from None
+        return User(name, found)
+
+
+class User:
+    """One user of the box, with the places where their things live."""
+
+    def __init__(self, name: str, config: UserConfig) -> None:
+        self.name = name
+        self.home = Path(config.home)
+        self.shell = config.shell
+        self.runtime_dir = Path(config.runtime_directory)
+        self.limits = config.limits
+        self.seed = config.seed
+        self.config_dir = self.home / ".config/agent-box"
+        self.state_dir = self.home / ".local/state/agent-box"
+
+    @property
+    def registry_path(self) -> Path:
+        """The list of sessions that should exist."""
+        return self.config_dir / "sessions.json"
+
+    @property
+    def env_path(self) -> Path:
+        """The secrets and settings that every session gets as environment."""
+        return self.config_dir / "env"
+
+    @property
+    def control_path(self) -> Path:
+        """The supervisor's socket."""
+        return self.runtime_dir / "control.sock"
+
+
+def _not_a_user(box: Box, name: str) -> UsageError:
+    names = ", ".join(sorted(box.users)) or "none"
+    example = next(iter(sorted(box.users)), "USER")
+    return UsageError(
+        f"'{name}' is not a user of this box (its users: {names}). "
+        f"Run this as one of them: sudo -u {example} agent-box-session …"
+    )
+
+
+def load(path: Path | None = None) -> Box:
+    """Read the document from `path`, from `$AGENT_BOX_CONFIG`, or from `/etc`."""
+    if path is None:
+        path = Path(os.environ.get("AGENT_BOX_CONFIG") or DEFAULT_PATH)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InternalError(
+            f"cannot read {path}: {error.strerror}. Is services.agent-box.enable set on this machine?"
+        ) from error
+    try:
+        box = msgspec.json.decode(raw, type=Box)
+    except msgspec.MsgspecError as error:
+        raise InternalError(
+            f"{path}: {error}. It is rendered by the NixOS module: rebuild, do not edit"
+        ) from error
+    if box.version != VERSION:
+        raise InternalError(
+            f"{path} has version {box.version}, this program reads version {VERSION}: "
+            "the module and the runtime come from different revisions, rebuild the box"
+        )
+    return box
+
+
+def current_user(box: Box) -> User:
+    """Return the box's user that owns this process, by uid and never by environment."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return box.user(name)

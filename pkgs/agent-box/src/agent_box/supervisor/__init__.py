@@ -1,0 +1,1 @@
+"""The supervisor: makes the sessions that exist equal to the registry."""

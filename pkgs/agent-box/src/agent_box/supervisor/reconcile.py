@@ -1,0 +1,82 @@
+"""The decision at the heart of the supervisor: what is wanted, what is there, what to do.
+
+One pure function over one session. The runner calls it for every name that is listed or
+exists, and carries the actions out.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_box.registry import Entry
+    from agent_box.tmux import Pane
+
+
+class Phase(Enum):
+    """Where the supervisor is with a session."""
+
+    IDLE = "idle"
+    """Nothing is known or running yet."""
+    STARTING = "starting"
+    """The launcher runs and has not become the agent yet."""
+    RUNNING = "running"
+    CRASHED = "crashed"
+    """Ended against its will; comes back when the delay is over."""
+    FAILED = "failed"
+    """Cannot start as configured; waits for a human."""
+    PARKED = "parked"
+    """Ended by its own decision (exit 0)."""
+
+
+class Action(Enum):
+    """What the runner has to do with a session."""
+
+    NOTHING = "nothing"
+    START = "start"
+    """Make a new tmux session."""
+    RESPAWN = "respawn"
+    """Start again in the pane of the ended run."""
+    ADOPT = "adopt"
+    """A live process of ours was found; take it over without touching it."""
+    FINISH = "finish"
+    """A run ended; find out how and decide what follows."""
+    END = "end"
+    """Ours, and not wanted any more: end it."""
+
+
+def decide(
+    entry: Entry | None, pane: Pane | None, phase: Phase, *, due: bool
+) -> Action:
+    """Return what to do with one session.
+
+    `entry` is what the registry wants under this name, `pane` what tmux has under it,
+    `due` whether the delay of a crashed session is over.
+    """
+    ours = pane is not None and pane.session_id is not None
+    if entry is None:
+        return Action.END if ours else Action.NOTHING
+    stale = ours and pane is not None and pane.session_id != entry.id
+    if stale:
+        # A session of an earlier entry with this name: the name was reused meanwhile.
+        return Action.END
+    if entry.stopped or phase is Phase.PARKED:
+        return Action.END if ours else Action.NOTHING
+    if phase is Phase.FAILED:
+        return Action.NOTHING
+    if pane is None:
+        return _absent(phase, due=due)
+    if not pane.ended:
+        return Action.ADOPT if phase in (Phase.IDLE, Phase.CRASHED) else Action.NOTHING
+    if phase is Phase.CRASHED:
+        return Action.RESPAWN if due else Action.NOTHING
+    return Action.FINISH
+
+
+def _absent(phase: Phase, *, due: bool) -> Action:
+    if phase in (Phase.STARTING, Phase.RUNNING):
+        return Action.FINISH
+    if phase is Phase.CRASHED and not due:
+        return Action.NOTHING
+    return Action.START
