@@ -10,7 +10,6 @@ outside loses patience.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import shlex
 import shutil
 from typing import TYPE_CHECKING
@@ -122,12 +121,12 @@ def _user(box: Box, user: str, folder: Path) -> list[Path]:
             "#{pane_dead_status} #{pane_current_command}'",
             timeout=10,
         )
-        text = [panes.out, panes.err]
+        screens = [panes.out, panes.err]
         for line in panes.out.splitlines():
             pane, _, rest = line.partition(" ")
             screen = box.tmux(user, f"capture-pane -p -S -200 -t {shlex.quote(pane)}", timeout=10)
-            text.append(f"\n==== {pane} {rest}\n{screen.out}{screen.err}")
-        written.append(_write(folder / "panes.txt", "\n".join(text)))
+            screens.append(f"\n==== {pane} {rest}\n{screen.out}{screen.err}")
+        written.append(_write(folder / "panes.txt", "\n".join(screens)))
     except HarnessError as error:
         written.append(_write(folder / "incomplete.txt", f"{error}\n"))
     return written
