@@ -26,7 +26,7 @@ MAX_LINE = 32 * 1024 * 1024
 DEFAULT_TIMEOUT = 30.0
 """Seconds that an operation may take unless the caller says otherwise."""
 
-QUICK_TIMEOUT = 2.5
+QUICK_TIMEOUT = 2.0
 """Seconds for operations that only look: people wait for these."""
 
 _QUICK = frozenset({"ls", "show", "status"})
@@ -38,6 +38,10 @@ class SupervisorDown(InternalError):  # noqa: N818 - a state, which callers hand
 
 class SupervisorSilent(InternalError):  # noqa: N818 - as above
     """A supervisor listens and does not answer in time; whether it acted is not known."""
+
+
+class SupervisorGone(InternalError):  # noqa: N818 - as above
+    """The supervisor hung up before it answered; whether it acted is not known."""
 
 
 class Client:
@@ -77,8 +81,9 @@ class Client:
         """Run the operation `op` and return its result.
 
         Raises what the supervisor answers (UsageError, NotFoundError, ConflictError,
-        InternalError), SupervisorDown when nobody listens and SupervisorSilent when no answer
-        comes within `call_timeout` seconds (by default the client's own).
+        InternalError), SupervisorDown when nobody listens, SupervisorSilent when no answer comes
+        within `call_timeout` seconds (by default the client's own), and SupervisorGone when the
+        connection breaks.
         """
         timeout = call_timeout or self._timeout
         if timeout is None:
@@ -98,7 +103,7 @@ class Client:
             raise self._silent(timeout) from None
         except (ConnectionError, EOFError) as error:
             self.close()
-            raise InternalError(
+            raise SupervisorGone(
                 f"the supervisor of {self._user} went away during the request; it comes back by"
                 f" itself: look with agent-box-session ls, or {self._diagnose()}"
             ) from error

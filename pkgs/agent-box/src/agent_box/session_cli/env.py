@@ -1,0 +1,134 @@
+"""`env`: the variables of all sessions. Values go in and never come out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from agent_box import envfile
+from agent_box.errors import AgentBoxError, UsageError
+from agent_box.session_cli import PROGRAM, render
+from agent_box.session_cli.context import names_of
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from agent_box.session_cli.context import Context
+
+_ALIVE = ("starting", "running", "waiting")
+
+
+def run(context: Context, arguments: argparse.Namespace) -> int:
+    """List, set or remove variables."""
+    path = context.user.env_path
+    if arguments.action == "ls":
+        return _list(context, path)
+    if arguments.action == "set":
+        return _set(context, arguments, path)
+    return _unset(context, arguments, path)
+
+
+def _list(context: Context, path: Path) -> int:
+    keys = envfile.keys(path)
+    old = _started_before_change(context, path)
+    if context.json:
+        context.print_json({"keys": keys, "oldValuesIn": old})
+    else:
+        for key in keys:
+            print(key)
+    if old:
+        context.note(
+            f"the last change applies at the next restart of {render.enumerate_names(old)}"
+            f" ({PROGRAM} restart NAME)"
+        )
+    return 0
+
+
+def _set(context: Context, arguments: argparse.Namespace, path: Path) -> int:
+    key, value = arguments.key, arguments.value
+    if value is None and "=" in key:
+        key, _, value = key.partition("=")
+    if not envfile.is_key(key):
+        raise UsageError(
+            f"{render.line(key[:60])!r} is not a variable name; use letters, digits and '_',"
+            " not starting with a digit"
+        )
+    if value is None:
+        value = _from_stdin(key, raw=arguments.raw)
+    else:
+        value = os.fsencode(value).decode("utf-8", "surrogateescape")
+    changed = envfile.set_values(path, {key: value}, force=arguments.force)
+    return _report(context, changed, f"set {key}" if changed else f"{key} has that value already")
+
+
+def _unset(context: Context, arguments: argparse.Namespace, path: Path) -> int:
+    removed = envfile.unset(path, arguments.keys)
+    for key in arguments.keys:
+        if key not in removed:
+            context.note(f"{key} was not set")
+    return _report(context, removed, f"removed {' '.join(removed)}" if removed else "")
+
+
+def _report(context: Context, changed: list[str], sentence: str) -> int:
+    old = _alive(context) if changed else []
+    if context.json:
+        context.print_json({"changed": changed, "oldValuesIn": names_of(old)})
+    elif sentence:
+        print(sentence)
+    if old:
+        context.note(
+            f"running sessions keep the old value; the new one applies at the next restart of"
+            f" {render.enumerate_names(names_of(old))} ({PROGRAM} restart NAME, or --all)"
+        )
+    return 0
+
+
+def _from_stdin(key: str, *, raw: bool) -> str:
+    if sys.stdin.isatty():
+        import getpass
+
+        return getpass.getpass(f"value of {key} (not shown): ")
+    text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    return text if raw else text.removesuffix("\n")
+
+
+def _alive(context: Context) -> list[dict[str, Any]]:
+    # The file is what matters; not knowing the sessions must not fail the command.
+    with contextlib.suppress(AgentBoxError):
+        return [
+            view
+            for view in context.client.call("ls").get("sessions", [])
+            if view["state"] in _ALIVE
+        ]
+    return []
+
+
+def _started_before_change(context: Context, path: Path) -> list[str]:
+    try:
+        changed = path.stat().st_mtime
+    except OSError:
+        return []
+    old = []
+    for view in _alive(context):
+        started = _start_time(view.get("pid"))
+        if started is not None and started < changed:
+            old.append(str(view["name"]))
+    return old
+
+
+def _start_time(pid: int | None) -> float | None:
+    """Return the Unix time at which process `pid` started, None when it is not to be seen."""
+    if pid is None:
+        return None
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            fields = file.read().rpartition(b")")[2].split()
+        with open("/proc/stat", "rb") as file:  # noqa: PTH123
+            booted = next(int(row.split()[1]) for row in file if row.startswith(b"btime "))
+        # Field 22 of the man page; the first two are cut off with the name.
+        return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None

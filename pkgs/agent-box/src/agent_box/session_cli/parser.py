@@ -1,0 +1,240 @@
+"""The grammar of the command line. Completion scripts are made from it too."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from agent_box.session_cli import PROGRAM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STATES = ("starting", "running", "waiting", "crashed", "failed", "stopped", "unmanaged")
+"""Every state that a session can be in."""
+
+SHELLS = ("bash", "zsh", "fish")
+
+# Options whose value is free text, which may well start with a dash (a list in Markdown does).
+_FREE_TEXT = frozenset(
+    {"--prompt", "--prompt-file", "--resume-prompt", "--remote-control-name", "--cwd", "--file"}
+)
+
+_EPILOG = """\
+exit status: 0 done, 1 something is broken, 2 wrong usage, 3 no such session, 4 conflict
+All commands take --json. Help on one command: agent-box-session COMMAND --help
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser without abbreviations, whose errors name the way out."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and `message` on stderr and exit with 2."""
+        self.print_usage(sys.stderr)
+        hint = ""
+        if message.startswith("unrecognized arguments: -"):
+            hint = " (put -- before a text that starts with '-')"
+        self.exit(2, f"{PROGRAM}: {message}{hint}\nhelp: {self.prog} --help\n")
+
+
+def build() -> Parser:
+    """Return the parser of the whole command line."""
+    parser = Parser(
+        prog=PROGRAM,
+        description="Manage the coding-agent sessions of the user you are.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    common = Parser(add_help=False)
+    common.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
+
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(name, help=text, description=text, parents=[common])
+
+    ls = verb("ls", "list the sessions and their states")
+    ls.add_argument("--names", action="store_true", help="print only the names, one a line")
+    _add_options(verb("add", "add a session and start it"))
+    _names(verb("rm", "remove sessions: end them and forget them"))
+    _names(verb("stop", "end sessions and keep them listed; `start` resumes them"))
+    _names(verb("start", "start stopped, crashed or failed sessions"))
+    restart = verb("restart", "end sessions and start them again, resuming their conversation")
+    _names(restart, "*")
+    restart.add_argument("--all", action="store_true", help="all sessions that are not stopped")
+    restart.add_argument(
+        "--include-stopped", action="store_true", help="with --all: start the stopped ones as well"
+    )
+    _name(verb("show", "tell all about one session"))
+    logs = verb("logs", "print what a session shows, or showed before it ended")
+    _name(logs)
+    logs.add_argument(
+        "-n", "--lines", type=_positive, metavar="LINES", help="only the last LINES lines"
+    )
+    logs.add_argument("--run", type=int, metavar="N", help="the N-th run of it that has ended")
+    attach = verb("attach", "work in a session; leave it with Ctrl-b d")
+    attach.add_argument("name", nargs="?", metavar="NAME", help="default: main, or the only one")
+    attach.add_argument("-r", "--read-only", action="store_true", help="look, do not touch")
+    send = verb("send", "type a text into a session, then Enter")
+    _name(send)
+    send.add_argument("text", nargs="?", metavar="TEXT", help="the text, or - for standard input")
+    send.add_argument("--file", metavar="FILE", help="take the text from FILE")
+    send.add_argument("--no-enter", action="store_true", help="do not press Enter after it")
+    wait = verb("wait", "wait until a session reaches a state")
+    _name(wait)
+    wait.add_argument(
+        "--state",
+        required=True,
+        type=_states,
+        metavar="STATE[,STATE]",
+        help="one of these states: " + " ".join(STATES),
+    )
+    wait.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SEC",
+        help="give up with exit status 4 after SEC seconds (default: 300)",
+    )
+    rename = verb("rename", "give a session another name; what runs in it goes on")
+    rename.add_argument("name", metavar="OLD")
+    rename.add_argument("new_name", metavar="NEW")
+    _env_options(verb("env", "secrets and settings that every session gets at its start"), common)
+    verb("status", "tell whether the supervisor and the terminal server are well")
+    completion = verb("completion", "print a completion script for a shell")
+    completion.add_argument("shell", choices=SHELLS)
+    return parser
+
+
+def parse(argv: Sequence[str]) -> tuple[Parser, argparse.Namespace]:
+    """Parse `argv`; exits with 0 for help and 2 for wrong usage, as argparse does.
+
+    Of the namespace, `extra_args` is what stood after `--` in `add`, or None.
+    """
+    parser = build()
+    words = list(argv)
+    extra: list[str] | None = None
+    if "add" in words[:2] and "--" in words:  # the verb, perhaps after --json
+        cut = words.index("--")
+        words, extra = words[:cut], words[cut + 1 :]
+    options = {option for verb in subparsers(parser).values() for option in options_of(verb)}
+    arguments = parser.parse_args(list(_joined(words, options)))
+    arguments.extra_args = extra
+    return parser, arguments
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the verbs of `parser` by name, none if it has no verbs."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the option strings of `parser`."""
+    return list(parser._option_string_actions)
+
+
+def _joined(words: list[str], options: set[str]) -> Iterator[str]:
+    """Yield `words` with `--prompt VALUE` made one word, so that VALUE may start with a dash."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            yield word
+            yield from rest
+            return
+        if word in _FREE_TEXT:
+            value = next(rest, None)
+            if value is None:
+                yield word
+            elif value in options:  # a forgotten value, for argparse to complain about
+                yield from (word, value)
+            else:
+                yield f"{word}={value}"
+        else:
+            yield word
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the session")
+
+
+def _names(parser: argparse.ArgumentParser, count: str = "+") -> None:
+    parser.add_argument("names", metavar="NAME", nargs=count, help="the sessions")
+
+
+def _add_options(add: argparse.ArgumentParser) -> None:
+    add.usage = (
+        f"{PROGRAM} add [NAME] [--agent AGENT] [--cwd DIR] [--mkdir]\n"
+        "         [--prompt TEXT | --prompt-file FILE] [options] [-- ARGUMENT ...]"
+    )
+    add.epilog = "What follows -- goes to the agent as it stands."
+    add.add_argument("name", nargs="?", metavar="NAME", help="default: made from agent and DIR")
+    add.add_argument("--agent", metavar="AGENT", help="default: the box's default agent")
+    add.add_argument("--cwd", metavar="DIR", help="where to work (default: the home directory)")
+    add.add_argument("--mkdir", action="store_true", help="make DIR if it does not exist")
+    prompts = add.add_mutually_exclusive_group()
+    prompts.add_argument("--prompt", metavar="TEXT", help="first task, or - for standard input")
+    prompts.add_argument("--prompt-file", metavar="FILE", help="take the first task from FILE")
+    add.add_argument("--resume-prompt", metavar="TEXT", help="what to say after each resume")
+    add.add_argument(
+        "--no-skip-permissions", action="store_true", help="let the agent ask before it acts"
+    )
+    add.add_argument(
+        "--no-remote-control", action="store_true", help="keep it out of the vendor's apps"
+    )
+    add.add_argument("--remote-control-name", metavar="NAME", help="its name in these apps")
+    add.add_argument("--quiet", action="store_true", help="print only the name")
+    add.add_argument("--no-wait", action="store_true", help="do not wait until it runs")
+
+
+def _env_options(env: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
+    actions = env.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=text, parents=[common])
+
+    action("ls", "list the names of the variables, never the values")
+    setting = action("set", "set a variable; without VALUE it is read from standard input")
+    setting.add_argument("key", metavar="KEY")
+    setting.add_argument("value", metavar="VALUE", nargs="?")
+    setting.add_argument("--force", action="store_true", help="set a reserved variable")
+    setting.add_argument(
+        "--raw", action="store_true", help="keep a newline at the end of standard input"
+    )
+    for name in ("unset", "rm"):
+        action(name, "remove variables").add_argument("keys", metavar="KEY", nargs="+")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 10**7:
+        raise ValueError
+    return value
+
+
+def _states(text: str) -> list[str]:
+    states = [state for state in text.split(",") if state]
+    wrong = [state for state in states if state not in STATES]
+    if wrong or not states:
+        raise argparse.ArgumentTypeError(f"not a state: {text!r}; choose from {', '.join(STATES)}")
+    return states
+
+
+_positive.__name__ = "positive number"
+_seconds.__name__ = "number of seconds"
