@@ -1,0 +1,37 @@
+# Two users for the scenarios: alice may run one command as root, bob none.
+{ lib, pkgs, ... }:
+{
+  networking.hostName = lib.mkDefault "agent-box";
+  system.stateVersion = "26.05";
+
+  services.agent-box = {
+    enable = true;
+    users = {
+      alice = {
+        sessions.main.agent = "shell";
+        sudoAllowlist = [
+          "/run/current-system/sw/bin/systemctl reload agent-box-sudo-probe.service"
+        ];
+      };
+      bob.sessions.main.agent = "shell";
+    };
+  };
+
+  # Something harmless to reload: the file tells that the command took effect.
+  systemd.services.agent-box-sudo-probe = {
+    description = "Target of the allowed sudo command";
+    wantedBy = [ "multi-user.target" ];
+    serviceConfig = {
+      Type = "oneshot";
+      RemainAfterExit = true;
+      ExecStart = "${pkgs.coreutils}/bin/true";
+      ExecReload = "${pkgs.coreutils}/bin/touch /run/agent-box-sudo-probe";
+    };
+  };
+
+  boot.loader.grub.device = lib.mkDefault "/dev/vda";
+  fileSystems."/" = lib.mkDefault {
+    device = "/dev/disk/by-label/nixos";
+    fsType = "ext4";
+  };
+}

@@ -1,0 +1,60 @@
+# box.json: the one document that every program of the runtime reads. The
+# module's knowledge goes there and hardly any into the environment of units.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  cfg = config.services.agent-box;
+
+  # The store path and not /run/current-system, which moves under a running box.
+  shellOf =
+    name:
+    let
+      inherit (config.users.users.${name}) shell;
+    in
+    if lib.isDerivation shell then "${shell}${shell.shellPath or "/bin/${shell.meta.mainProgram}"}" else toString shell;
+
+  agentOf =
+    name: command:
+    { inherit command; } // lib.optionalAttrs (name == "codex") { fullAccess = cfg.codexFullAccess; };
+
+  userOf = name: user: {
+    home = "/home/${name}";
+    shell = shellOf name;
+    runtimeDirectory = "/run/agent-box-${name}";
+    inherit (user) seed;
+    # Those of the whole user are in its unit.
+    limits = user.effectiveLimits.session;
+  };
+in
+{
+  options.services.agent-box.runtime = lib.mkOption {
+    type = lib.types.package;
+    default = pkgs.callPackage ../pkgs/agent-box/package.nix { };
+    defaultText = lib.literalExpression "pkgs.callPackage ./pkgs/agent-box/package.nix { }";
+    internal = true;
+    description = "The Python runtime: supervisor, launcher and command line.";
+  };
+
+  config = lib.mkIf cfg.enable {
+    environment.etc."agent-box/box.json".text = builtins.toJSON {
+      version = 1;
+      box = {
+        revision = config.system.configurationRevision;
+        hostLabel = cfg.remoteControlHost;
+      };
+      defaultAgent = cfg.agent;
+      programs = {
+        tmux = "${pkgs.tmux}/bin/tmux";
+        launch = "${cfg.runtime}/bin/agent-box-launch";
+      };
+      agents = lib.mapAttrs agentOf cfg.agentPrograms;
+      users = lib.mapAttrs userOf cfg.users;
+    };
+
+    environment.etc."agent-box/tmux.conf".text = builtins.readFile ./tmux.conf;
+  };
+}

@@ -1,0 +1,16 @@
+# The agent-box module: one concern per file, options beside the config they drive.
+{ config, lib, ... }:
+{
+  imports = [
+    ./agents.nix
+    ./box.nix
+    ./limits.nix
+    ./memory.nix
+    ./sandbox.nix
+    ./sessions.nix
+    ./sudo.nix
+    ./users.nix
+  ];
+
+  options.services.agent-box.enable = lib.mkEnableOption "agent-box, a multi-user host for coding agents";
+}

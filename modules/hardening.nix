@@ -1,0 +1,139 @@
+# Hardening of our units as plain attrsets of serviceConfig, one per class of unit.
+# `base` is what every class shares. A setting that is weaker than it could be
+# names the tool that the stronger one breaks.
+{ lib }:
+rec {
+  # Addresses where clouds hand out credentials of the machine.
+  metadataAddresses = [
+    "169.254.169.254" # AWS, Google, Azure, DigitalOcean, Hetzner and most others
+    "169.254.170.2" # AWS container credentials
+    "169.254.170.23" # AWS pod identity
+    "169.254.42.42" # Scaleway
+    "100.100.100.200" # Alibaba
+    "192.0.0.192" # Oracle
+    "fd00:ec2::254" # AWS over IPv6
+    "fd00:ec2::23" # AWS pod identity over IPv6
+    "fd00:c1::a9fe:a9fe" # Oracle over IPv6
+    "fd20:ce::254" # Google over IPv6
+    "fd00:42::42" # Scaleway over IPv6
+  ];
+
+  base = user: {
+    UMask = "0077";
+    KeyringMode = "private";
+    LockPersonality = true;
+    PrivateDevices = true;
+    PrivateTmp = true;
+    PrivateIPC = true;
+    ProtectClock = true;
+    ProtectKernelLogs = true;
+    ProtectKernelModules = true;
+    ProtectKernelTunables = true;
+    ProtectSystem = "strict";
+    RestrictRealtime = true;
+    RestrictSUIDSGID = true;
+    SystemCallArchitectures = "native";
+    SystemCallErrorNumber = "EPERM";
+
+    # Neither other homes nor /run/user, where the user's own bus lives: a
+    # process started over that bus would be outside of the sandbox.
+    ProtectHome = "tmpfs";
+    BindPaths = [ "/home/${user}" ];
+    # Only their own processes exist for them; ps, pgrep and strace need the rest
+    # of /proc (ProcSubset=all).
+    ProtectProc = "invisible";
+    ProcSubset = "all";
+
+    # The system bus leads to systemd, logind and whatever else listens.
+    InaccessiblePaths = [
+      "-/run/dbus"
+      "-/run/systemd/private"
+    ];
+  };
+
+  # The tmux server of a user and every pane in it.
+  sandbox =
+    {
+      user,
+      sudo,
+      allowCloudMetadata,
+    }:
+    base user
+    // {
+      # sudo is setuid: the kernel ignores that under NoNewPrivileges.
+      NoNewPrivileges = !sudo;
+      # What sudo itself uses and what a command may need as root; without sudo nothing.
+      # bwrap gets capabilities inside a user namespace of its own, which this does
+      # not limit.
+      CapabilityBoundingSet =
+        if sudo then
+          [
+            "CAP_AUDIT_WRITE"
+            "CAP_CHOWN"
+            "CAP_DAC_OVERRIDE"
+            "CAP_DAC_READ_SEARCH"
+            "CAP_FOWNER"
+            "CAP_FSETID"
+            "CAP_KILL"
+            "CAP_SETGID"
+            "CAP_SETPCAP"
+            "CAP_SETUID"
+            "CAP_SYS_RESOURCE"
+          ]
+        else
+          "";
+      # systemctl as root talks to systemd over this socket, closed to others by its mode.
+      InaccessiblePaths = [ "-/run/dbus" ] ++ lib.optional (!sudo) "-/run/systemd/private";
+
+      # A deny list: a shell for developers calls almost anything.
+      # Stays open: @debug for strace and gdb (ptrace), @mount for bwrap, @resources
+      # for nice and taskset, @privileged for sudo.
+      SystemCallFilter = [
+        "~@clock @cpu-emulation @keyring @module @obsolete @raw-io @reboot @swap"
+        "~bpf fanotify_init lookup_dcookie perf_event_open userfaultfd"
+        # Programs take "not implemented" as the sign to use epoll.
+        "~io_uring_enter:ENOSYS io_uring_register:ENOSYS io_uring_setup:ENOSYS"
+      ];
+      # AF_NETLINK: Node, Go and ip list the interfaces through it.
+      RestrictAddressFamilies = [
+        "AF_INET"
+        "AF_INET6"
+        "AF_NETLINK"
+        "AF_UNIX"
+      ];
+      # A group namespace of its own: no way out of the limits, and none to the
+      # groups of other users.
+      ProtectControlGroups = "private";
+      IPAddressDeny = lib.mkIf (!allowCloudMetadata) metadataAddresses;
+
+      # Off, with the tool that each would break:
+      # MemoryDenyWriteExecute  node, claude and opencode (just-in-time compilers)
+      # RestrictNamespaces      bwrap, unshare, the sandboxes of the agents
+      # ProtectHostname         unshare --uts with a host name of its own (codex)
+      # PrivateUsers            sudo, and files of other owners seen as nobody's
+      # PrivateNetwork          everything
+    };
+
+  # The supervisor: reads and writes files of its user, talks over UNIX sockets,
+  # starts tmux clients, signals processes of its own user.
+  supervisor =
+    user:
+    base user
+    // {
+      NoNewPrivileges = true;
+      CapabilityBoundingSet = "";
+      # It makes the groups of sessions below the delegated group of the sandbox.
+      ProtectControlGroups = false;
+      ProtectHostname = true;
+      PrivateNetwork = true;
+      IPAddressDeny = "any";
+      RestrictAddressFamilies = [ "AF_UNIX" ];
+      RestrictNamespaces = true;
+      SystemCallFilter = [
+        "@system-service"
+        "~@privileged @resources"
+      ];
+      # MemoryDenyWriteExecute is off: ctypes, which the inotify library needs, asks
+      # for such memory.
+    };
+}

@@ -1,0 +1,208 @@
+# The units of a user: the sandbox, which is a tmux server in the foreground with
+# every pane below it, and the supervisor beside it. Restarting the supervisor,
+# and upgrading the box, never touches a pane.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+  cfg = config.services.agent-box;
+  hardening = import ./hardening.nix { inherit lib; };
+
+  runtimeDirectory = user: {
+    RuntimeDirectory = "agent-box-${user}";
+    RuntimeDirectoryMode = "0700";
+    # Both units and every attached client use it; it must outlive a restart of each.
+    RuntimeDirectoryPreserve = true;
+  };
+
+  # Comes back at once, and at most every two seconds if it cannot stay up.
+  restart = {
+    Restart = "always";
+    RestartSec = "100ms";
+    RestartSteps = 20;
+    RestartMaxDelaySec = "2s";
+  };
+
+  # Variables that the module answers for. Other names would make a session
+  # look for its server or its files in the wrong place.
+  ownVariables = [
+    "HOME"
+    "LOGNAME"
+    "PATH"
+    "SHELL"
+    "TMUX"
+    "TMUX_TMPDIR"
+    "USER"
+  ];
+
+  orInfinity = value: if value == null then "infinity" else value;
+
+  sandboxOf = name: user: {
+    description = "Agent sessions of ${name}";
+    wantedBy = [ "multi-user.target" ];
+    wants = [
+      "agent-box-supervisor-${name}.service"
+      "network-online.target"
+    ];
+    after = [ "network-online.target" ];
+    unitConfig = {
+      RequiresMountsFor = "/home/${name}";
+      StartLimitIntervalSec = 0;
+    };
+    # A rebuild must not end what agents are at work on. New settings apply to
+    # the next start of the unit.
+    restartIfChanged = false;
+    path = cfg.sessionPath name;
+    environment = {
+      HOME = "/home/${name}";
+      TMUX_TMPDIR = "/run/agent-box-${name}";
+      LANG = lib.mkDefault "C.UTF-8";
+      # Programs that were not built by Nix look in other places.
+      SSL_CERT_FILE = lib.mkDefault "/etc/ssl/certs/ca-certificates.crt";
+    }
+    // removeAttrs user.environment ownVariables;
+    serviceConfig =
+      hardening.sandbox {
+        user = name;
+        sudo = user.effectiveSudo != [ ];
+        allowCloudMetadata =
+          if user.allowCloudMetadata == null then cfg.allowCloudMetadata else user.allowCloudMetadata;
+      }
+      // runtimeDirectory name
+      // restart
+      // {
+        Type = "exec";
+        User = name;
+        Group = name;
+        ExecStart = "${pkgs.tmux}/bin/tmux -L agent-box -f /etc/agent-box/tmux.conf -D";
+        WorkingDirectory = "~";
+        EnvironmentFile = cfg.environmentFiles ++ user.environmentFiles;
+        KillMode = "control-group";
+        RemoveIPC = true;
+
+        # One group per session below, made by the supervisor. One session that
+        # runs out of memory must not take the others down.
+        Delegate = "cpu memory pids";
+        DelegateSubgroup = "server";
+        OOMPolicy = "continue";
+        MemoryMax = orInfinity user.effectiveLimits.user.memoryMax;
+        TasksMax = orInfinity user.effectiveLimits.user.tasksMax;
+        # A core dump holds the tokens of its session. `ulimit -c` turns it on.
+        LimitCORE = "0:infinity";
+      }
+      // lib.optionalAttrs cfg.protectMemory { OOMScoreAdjust = lib.mkDefault 500; };
+  };
+
+  supervisorOf = name: _: {
+    description = "Supervisor of the agent sessions of ${name}";
+    requires = [ "agent-box-${name}.service" ];
+    after = [ "agent-box-${name}.service" ];
+    unitConfig = {
+      RequiresMountsFor = "/home/${name}";
+      StartLimitIntervalSec = 0;
+    };
+    stopIfChanged = false;
+    path = [ pkgs.tmux ];
+    environment = {
+      HOME = "/home/${name}";
+      TMUX_TMPDIR = "/run/agent-box-${name}";
+      LANG = "C.UTF-8";
+    };
+    serviceConfig =
+      hardening.supervisor name
+      // runtimeDirectory name
+      // restart
+      // {
+        Type = "notify";
+        NotifyAccess = "main";
+        User = name;
+        Group = name;
+        ExecStart = "${cfg.runtime}/bin/agent-box-supervisor";
+        WorkingDirectory = "~";
+        # A hung supervisor may also hang in its handler of a polite signal.
+        WatchdogSec = 30;
+        WatchdogSignal = "SIGKILL";
+        LimitNOFILE = 65536;
+      };
+  };
+
+  variablesOf =
+    name: user:
+    map (variable: {
+      assertion = !lib.elem variable ownVariables;
+      message = "services.agent-box.users.${name}.environment: ${variable} is set by the module. Use extraPackages for PATH, and another name for anything else.";
+    }) (lib.attrNames user.environment);
+in
+{
+  imports = [ ./tools.nix ];
+
+  options.services.agent-box = {
+    environmentFiles = mkOption {
+      type = types.listOf types.str;
+      default = [ ];
+      example = [ "-/run/secrets/agents.env" ];
+      description = ''
+        Files with environment variables for the sessions of every user, kept outside the
+        store, as from agenix or sops-nix. A leading `-` makes one optional. Read when the
+        sandbox starts.
+      '';
+    };
+
+    allowCloudMetadata = mkOption {
+      type = types.bool;
+      default = false;
+      description = ''
+        Let sessions reach the metadata addresses of clouds. Who reaches them can act with
+        the cloud credentials of the machine.
+      '';
+    };
+
+    users = mkOption {
+      type = types.attrsOf (
+        types.submodule {
+          options = {
+            environmentFiles = mkOption {
+              type = types.listOf types.str;
+              default = [ ];
+              example = [ "/run/secrets/alice.env" ];
+              description = "Files with environment variables for this user, read after those of the box.";
+            };
+            environment = mkOption {
+              type = types.attrsOf types.str;
+              default = { };
+              example = {
+                EDITOR = "nano";
+              };
+              description = ''
+                Environment variables of the sessions of this user. They are in the
+                world-readable store: no secrets.
+              '';
+            };
+            allowCloudMetadata = mkOption {
+              type = types.nullOr types.bool;
+              default = null;
+              description = ''
+                Let the sessions of this user reach the metadata addresses of clouds. Null:
+                {option}`services.agent-box.allowCloudMetadata`.
+              '';
+            };
+          };
+        }
+      );
+    };
+  };
+
+  config = lib.mkIf cfg.enable {
+    assertions = lib.concatLists (lib.mapAttrsToList variablesOf cfg.users);
+
+    systemd.services =
+      lib.mapAttrs' (name: user: lib.nameValuePair "agent-box-${name}" (sandboxOf name user)) cfg.users
+      // lib.mapAttrs' (
+        name: user: lib.nameValuePair "agent-box-supervisor-${name}" (supervisorOf name user)
+      ) cfg.users;
+  };
+}

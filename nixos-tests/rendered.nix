@@ -1,0 +1,80 @@
+# The part of an evaluated host that agent-box answers for, as plain strings with
+# store paths still in them. The harness turns those into `@name@`.
+{ lib, config }:
+let
+  cfg = config.services.agent-box;
+
+  isOurs = name: lib.hasPrefix "agent-box-" name;
+  isAutologin = name: config.services.getty.autologinUser != null && name == "serial-getty@.service";
+  units = lib.filterAttrs (
+    name: unit: unit.enable && (isOurs name || isAutologin name || name == "earlyoom.service")
+  ) config.systemd.units;
+
+  # A unit that NixOS lays over one of a package.
+  isDropin = name: unit: unit.overrideStrategy == "asDropin" || isAutologin name;
+  fileOf = name: unit: if isDropin name unit then "${name}.d/overrides.conf" else name;
+
+  # The text of an /etc file, also where a module has a builder write it.
+  textOf =
+    path:
+    let
+      file = config.environment.etc.${path};
+    in
+    if file.text != null then file.text else file.source.text;
+
+  etcPaths = lib.filter (
+    path:
+    (config.environment.etc.${path}.enable or false)
+    && (
+      lib.hasPrefix "agent-box/" path
+      || path == "codex/config.toml"
+      || path == "systemd/zram-generator.conf"
+    )
+  ) (lib.attrNames config.environment.etc);
+
+  sysctl = lib.filterAttrs (
+    name: _:
+    lib.elem name [
+      "vm.page-cluster"
+      "vm.swappiness"
+    ]
+  ) config.boot.kernel.sysctl;
+
+  accountOf =
+    name: _:
+    let
+      user = config.users.users.${name};
+    in
+    {
+      inherit (user)
+        uid
+        home
+        group
+        extraGroups
+        ;
+      inherit name;
+      shell =
+        if lib.isDerivation user.shell then "${user.shell}${user.shell.shellPath}" else toString user.shell;
+      system = user.isSystemUser;
+    };
+in
+{
+  units = lib.mapAttrs' (name: unit: lib.nameValuePair (fileOf name unit) unit.text) units;
+  wants = lib.filterAttrs (_: targets: targets != [ ]) (
+    lib.mapAttrs (_: unit: unit.wantedBy ++ unit.requiredBy) units
+  );
+  etc =
+    lib.genAttrs etcPaths textOf
+    // {
+      sudoers = config.security.sudo.configFile;
+    }
+    // lib.optionalAttrs cfg.protectMemory {
+      "sysctl.d/60-agent-box.conf" = lib.concatStrings (
+        lib.mapAttrsToList (name: value: "${name} = ${toString value}\n") sysctl
+      );
+    };
+  accounts = {
+    users = lib.mapAttrsToList accountOf cfg.users;
+    groups = lib.attrNames cfg.users;
+  };
+}
