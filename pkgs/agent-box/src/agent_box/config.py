@@ -24,11 +24,7 @@ SHELL = "shell"
 """The pseudo-agent that runs the user's login shell. Always available."""
 
 
-class _Document(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Shared settings of every struct in the document."""
-
-
-class Limits(_Document):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one session may use. `None` means no limit of its own."""
 
     memory_max: str | None = None
@@ -37,7 +33,7 @@ class Limits(_Document):
     """Processes and threads."""
 
 
-class AgentConfig(_Document):
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An installed agent CLI."""
 
     command: str
@@ -46,14 +42,14 @@ class AgentConfig(_Document):
     """Codex only: the box-wide configuration turns approvals and Codex's own sandbox off."""
 
 
-class Programs(_Document):
+class Programs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Programs that the supervisor starts, by absolute path."""
 
     tmux: str
     launch: str
 
 
-class Seed(_Document):
+class Seed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A session that the first boot writes into the registry."""
 
     agent: str
@@ -66,7 +62,7 @@ class Seed(_Document):
     resume_prompt: str | None = None
 
 
-class UserConfig(_Document):
+class UserConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One user as the document holds it, keyed by name there."""
 
     home: str
@@ -76,14 +72,14 @@ class UserConfig(_Document):
     limits: Limits = Limits()
 
 
-class BoxInfo(_Document):
+class BoxInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Facts about the machine."""
 
     revision: str | None = None
     host_label: str | None = None
 
 
-class Box(_Document):
+class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole document."""
 
     version: int

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Change = Callable[[Document], None]
 
 
-
 @dataclass(frozen=True)
 class Request:
     """What `add` asks for. Names follow the registry's fields."""
@@ -130,7 +129,9 @@ def _directory(user: User, request: Request) -> Path:
                 f"the working directory {path} does not exist; create it, or add --mkdir"
             )
     except OSError as error:
-        raise UsageError(f"the working directory {path} cannot be used: {error.strerror}") from error
+        raise UsageError(
+            f"the working directory {path} cannot be used: {error.strerror}"
+        ) from error
     return path
 
 

@@ -76,10 +76,11 @@ def _acquire(descriptor: int, lock: Path, timeout: float) -> None:
             return
 
 
-def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
+def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
     """Replace the content of `path` by `data`: readers see the old or the new, whole.
 
-    On return the new content is on the disk. A symbolic link stays one, its target is replaced.
+    On return the new content is on the disk, unless `durable` is off: then a power cut may undo
+    the write. A symbolic link stays one, its target is replaced.
     On failure the old file is untouched and nothing is left behind; OSError tells why.
     """
     target = Path(os.path.realpath(path))
@@ -90,14 +91,16 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
         try:
             os.fchmod(descriptor, mode)
             _write_all(descriptor, data)
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(target.parent)
+    if durable:
+        _sync_directory(target.parent)
 
 
 def clear_leftovers(path: Path) -> None:

@@ -167,7 +167,9 @@ def is_uuid(text: str) -> bool:
 
 def serialize(raw: dict[str, Any]) -> bytes:
     """Return `raw` the way the registry is written: readable, one entry after another."""
-    return (json.dumps(raw, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    return (json.dumps(raw, indent=2, ensure_ascii=False) + "\n").encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 class Store:

@@ -106,7 +106,10 @@ class Tmux:
         return self.tmpdir / f"tmux-{os.getuid()}" / SOCKET
 
     async def run(
-        self, *args: str, data: bytes | None = None, timeout: float | None = None  # noqa: ASYNC109
+        self,
+        *args: str,
+        data: bytes | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
     ) -> str:
         """Run one tmux command line and return what it printed."""
         process = await asyncio.create_subprocess_exec(

@@ -34,7 +34,9 @@ def parse_memory(text: str | None, total: int) -> int | None:
         unit = _UNITS.get(text[-1].upper())
         return int(float(text[:-1]) * unit) if unit else int(text)
     except ValueError:
-        raise InternalError(f"the memory limit {text!r} is neither a size nor a percentage") from None
+        raise InternalError(
+            f"the memory limit {text!r} is neither a size nor a percentage"
+        ) from None
 
 
 def total_memory() -> int:

@@ -46,9 +46,7 @@ class Action(Enum):
     """Ours, and not wanted any more: end it."""
 
 
-def decide(
-    entry: Entry | None, pane: Pane | None, phase: Phase, *, due: bool
-) -> Action:
+def decide(entry: Entry | None, pane: Pane | None, phase: Phase, *, due: bool) -> Action:
     """Return what to do with one session.
 
     `entry` is what the registry wants under this name, `pane` what tmux has under it,

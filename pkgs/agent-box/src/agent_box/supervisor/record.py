@@ -7,7 +7,6 @@ edited or restored by hand can never make a running session look new.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec

@@ -1,0 +1,162 @@
+"""What wakes the supervisor: processes that end, tmux hooks, the registry file, launchers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import select
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from asyncinotify import Inotify, Mask
+
+if TYPE_CHECKING:
+    from agent_box.supervisor.model import Session
+    from agent_box.supervisor.runner import Supervisor
+    from agent_box.tmux import Pane
+
+log = logging.getLogger(__name__)
+
+_WATCHED = (
+    Mask.MOVED_TO
+    | Mask.CLOSE_WRITE
+    | Mask.DELETE
+    | Mask.MOVED_FROM
+    | Mask.ATTRIB
+    | Mask.DELETE_SELF
+)
+
+REAP_ATTEMPTS = 50
+REAP_PAUSE = 0.02
+"""tmux learns of a death through SIGCHLD, we through a pidfd, a little earlier: wait for it."""
+
+
+class Watchers:
+    """The event sources of one supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self.problem: str | None = None
+        """Why hand edits are not noticed, for humans."""
+        self._pidfds: dict[str, tuple[int, int]] = {}
+        self._gone: dict[str, int] = {}
+        self._channel: asyncio.Task[None] | None = None
+        self._registry: asyncio.Task[None] | None = None
+        self._notify: socket.socket | None = None
+
+    def start(self) -> None:
+        """Begin to watch the registry and to hear the launchers."""
+        self._registry = asyncio.create_task(self._watch_registry())
+        path = self.supervisor.lifecycle.notify_path
+        path.unlink(missing_ok=True)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        sock.bind(str(path))
+        path.chmod(0o600)
+        self._notify = sock
+        asyncio.get_running_loop().add_reader(sock, self._heard, sock)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        for task in (self._channel, self._registry):
+            if task is not None:
+                task.cancel()
+        if self._notify is not None:
+            asyncio.get_running_loop().remove_reader(self._notify)
+            self._notify.close()
+        for session_id in list(self._pidfds):
+            self.forget(session_id)
+
+    # Processes -------------------------------------------------------------
+
+    def follow(self, session: Session, pane: Pane) -> None:
+        """Wake the loop when the process of `pane` ends."""
+        known = self._pidfds.get(session.id)
+        if known is not None and known[0] == pane.pid:
+            return
+        self.forget(session.id)
+        try:
+            descriptor = os.pidfd_open(pane.pid)
+        except OSError:
+            # Gone already: the next look sees it.
+            self._gone[session.id] = pane.pid
+            self.supervisor.wake()
+            return
+        self._pidfds[session.id] = (pane.pid, descriptor)
+        asyncio.get_running_loop().add_reader(descriptor, self._ended, session.id)
+
+    def forget(self, session_id: str) -> None:
+        """Stop following a session's process."""
+        known = self._pidfds.pop(session_id, None)
+        self._gone.pop(session_id, None)
+        if known is not None:
+            asyncio.get_running_loop().remove_reader(known[1])
+            os.close(known[1])
+
+    def _ended(self, session_id: str) -> None:
+        known = self._pidfds.get(session_id)
+        if known is not None:
+            self._gone[session_id] = known[0]
+            asyncio.get_running_loop().remove_reader(known[1])
+        self.supervisor.wake()
+
+    def confirm(self, session: Session, pane: Pane | None) -> Pane | None:
+        """Return `pane` as ended when its process is known to be gone.
+
+        Normally tmux says so itself a moment later. A child that still holds the terminal
+        keeps the pane open for tmux; the agent is gone all the same.
+        """
+        pid = self._gone.get(session.id)
+        if pane is None or pid is None or pane.pid != pid:
+            return pane
+        if pane.ended:
+            return pane
+        attempts = session.reaping = session.reaping + 1
+        if attempts < REAP_ATTEMPTS:
+            asyncio.get_running_loop().call_later(REAP_PAUSE, self.supervisor.wake)
+            return pane
+        session.reaping = 0
+        return replace(pane, dead=True)
+
+    # tmux ------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Hear the tmux hooks, for as long as the server lives."""
+        if self._channel is None or self._channel.done():
+            self._channel = asyncio.create_task(self._hear_channel())
+
+    async def _hear_channel(self) -> None:
+        while await self.supervisor.tmux.wait_event():
+            self.supervisor.wake()
+        self.supervisor.wake()
+
+    # The registry ----------------------------------------------------------
+
+    async def _watch_registry(self) -> None:
+        directory = self.supervisor.user.config_dir
+        name = self.supervisor.store.path.name
+        try:
+            with Inotify() as inotify:
+                inotify.add_watch(directory, _WATCHED)
+                async for event in inotify:
+                    if event.name is None or event.name.name in (name, ""):
+                        self.supervisor.read_registry()
+                        self.supervisor.wake()
+        except OSError as error:
+            self.problem = (
+                f"hand edits of {directory} are not noticed ({error.strerror}): "
+                "run agent-box-session restart after editing"
+            )
+            log.error("%s", self.problem)
+
+    # Launchers -------------------------------------------------------------
+
+    def _heard(self, sock: socket.socket) -> None:
+        while select.select([sock], [], [], 0)[0]:
+            with contextlib.suppress(OSError, ValueError):
+                message = json.loads(sock.recv(65536))
+                if isinstance(message, dict) and isinstance(message.get("id"), str):
+                    self.supervisor.launched(message["id"], message)

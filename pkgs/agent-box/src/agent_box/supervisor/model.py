@@ -1,0 +1,152 @@
+"""One session as the supervisor sees it, and how the rest of the box sees that."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agent_box.supervisor.cgroups import Applied
+from agent_box.supervisor.reconcile import Phase
+
+if TYPE_CHECKING:
+    from agent_box.registry import Entry
+    from agent_box.supervisor.record import Record
+    from agent_box.tmux import Pane
+
+
+@dataclass
+class Session:
+    """A listed session and what became of it."""
+
+    name: str
+    entry: Entry
+    record: Record
+    phase: Phase = Phase.IDLE
+    reason: str | None = None
+    """Why it failed or crashed, in words."""
+    pane: Pane | None = None
+    failures: int = 0
+    """Failures in a row."""
+    next_retry: float | None = None
+    """Event-loop time of the next start of a crashed session."""
+    next_retry_at: float | None = None
+    """The same as unix time, for people."""
+    since: float = 0.0
+    """Unix time at which the present phase began."""
+    oom_kills: int = 0
+    """The group's counter when the run started."""
+    applied: Applied = field(default_factory=Applied)
+    attention: str | None = None
+    """What the agent asks a human for."""
+    probed_activity: int = -1
+    """`Pane.activity` when its screen was last read."""
+    probed_at: float = 0.0
+    reaping: int = 0
+    """Looks since the process went and tmux has not said so."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while something is done to the session; the reconciler leaves it alone then."""
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.record.id
+
+    @property
+    def prompt_pending(self) -> bool:
+        """Whether the kickoff prompt still has to reach the agent."""
+        return self.entry.initial_prompt is not None and not self.record.delivered
+
+    @property
+    def state(self) -> str:
+        """The word that every surface shows."""
+        if self.entry.stopped or self.phase is Phase.PARKED:
+            return "stopped"
+        if self.phase is Phase.IDLE:
+            return "starting"
+        if self.phase is Phase.RUNNING and self.attention:
+            return "waiting"
+        return str(self.phase.value)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is believed to run."""
+        return self.pane is not None and not self.pane.ended
+
+    def enter(self, phase: Phase, now: float, reason: str | None = None) -> None:
+        """Move to `phase` at unix time `now`."""
+        if phase is not self.phase or reason != self.reason:
+            self.since = now
+        self.phase = phase
+        self.reason = reason
+        if phase is not Phase.CRASHED:
+            self.next_retry = self.next_retry_at = None
+        if phase is not Phase.RUNNING:
+            self.attention = None
+            self.probed_activity = -1
+
+    def view(self) -> dict[str, Any]:
+        """Return what `ls` and the events show."""
+        last = self.record.exits[-1] if self.record.exits else None
+        reason = self.attention if self.state == "waiting" else self.reason
+        return {
+            "name": self.name,
+            "agent": self.entry.agent,
+            "state": self.state,
+            "reason": reason if self.state not in ("stopped", "starting") else None,
+            "id": self.record.id,
+            "pid": self.pane.pid if self.pane is not None and self.alive else None,
+            "workingDirectory": self.entry.working_directory,
+            "promptPending": self.prompt_pending,
+            "restarts": self.record.restarts,
+            "since": self.since,
+            "nextRetry": self.next_retry_at,
+            "lastExit": msgspec.to_builtins(last) if last else None,
+            "attached": self.pane.attached if self.pane is not None else 0,
+            "limits": {
+                "memoryMax": self.applied.memory_max,
+                "tasksMax": self.applied.tasks_max,
+            },
+        }
+
+
+def foreign_view(pane: Pane) -> dict[str, Any]:
+    """Return the view of a tmux session that the registry does not list."""
+    return {
+        "name": pane.session,
+        "agent": "-",
+        "state": "unmanaged",
+        "reason": None,
+        "id": None,
+        "pid": pane.pid,
+        "workingDirectory": None,
+        "promptPending": False,
+        "restarts": 0,
+        "since": float(pane.activity),
+        "nextRetry": None,
+        "lastExit": None,
+        "attached": pane.attached,
+        "limits": {"memoryMax": None, "tasksMax": None},
+    }
+
+
+def invalid_view(name: str, reason: str) -> dict[str, Any]:
+    """Return the view of an entry that makes no sense."""
+    return {
+        "name": name,
+        "agent": "-",
+        "state": "failed",
+        "reason": reason,
+        "id": None,
+        "pid": None,
+        "workingDirectory": None,
+        "promptPending": False,
+        "restarts": 0,
+        "since": 0.0,
+        "nextRetry": None,
+        "lastExit": None,
+        "attached": 0,
+        "limits": {"memoryMax": None, "tasksMax": None},
+    }

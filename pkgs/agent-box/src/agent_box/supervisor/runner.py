@@ -1,0 +1,384 @@
+"""The supervisor's loop: wake on events, look, decide, act.
+
+Nothing is polled. The wake-ups are a pidfd per session, the tmux hooks' `wait-for` channel,
+inotify on the registry's directory, the launchers' datagrams, and the timers of sessions that
+wait for their retry. Each pass reads tmux once and decides per session (`reconcile.decide`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from agent_box import agents, intent
+from agent_box.errors import AgentBoxError
+from agent_box.registry import Document, RegistryError, Store
+from agent_box.supervisor.attention import Attention
+from agent_box.supervisor.cgroups import Groups
+from agent_box.supervisor.events import Watchers
+from agent_box.supervisor.lifecycle import Lifecycle
+from agent_box.supervisor.model import Session, foreign_view, invalid_view
+from agent_box.supervisor.reconcile import Action, Phase, decide
+from agent_box.supervisor.record import Records
+from agent_box.tmux import Pane, Tmux, TmuxDownError, TmuxError, TmuxSilentError
+
+if TYPE_CHECKING:
+    from agent_box.config import Box, User
+
+log = logging.getLogger(__name__)
+
+SILENT_RETRY = 2.0
+"""Seconds between two looks at a tmux server that does not answer."""
+
+
+class Supervisor:
+    """Keeps the sessions of one user equal to their registry."""
+
+    def __init__(self, box: Box, user: User) -> None:
+        self.box = box
+        self.user = user
+        self.store = Store(user)
+        self.records = Records(user.state_dir)
+        self.tmux = Tmux(box.programs.tmux, user.runtime_dir)
+        self.lifecycle = Lifecycle(box, user, self.tmux, self.records)
+        self.attention = Attention(self)
+        self.watchers = Watchers(self)
+        self.document = Document({"sessions": {}})
+        self.sessions: dict[str, Session] = {}
+        self.foreign: dict[str, Pane] = {}
+        self.server = "down"
+        """`running`, `not-answering` or `down`."""
+        self.server_pid: int | None = None
+        self.registry_problem: str | None = None
+        self.subscribers: set[asyncio.Queue[dict[str, Any]]] = set()
+        self.heartbeat = time.monotonic()
+        """When the loop last proved that it is alive."""
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._published: dict[str, dict[str, Any]] = {}
+        self._published_problems: list[str] = []
+        self._looking: asyncio.Task[bool] | None = None
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        self.records.prepare()
+        try:
+            self.store.prepare(self.box)
+        except (AgentBoxError, OSError) as error:
+            log.error("the registry cannot be prepared: %s", error)
+        self.read_registry()
+        self._forget_unlisted()
+        self.watchers.start()
+        try:
+            while True:
+                self._wake.clear()
+                await self.look()
+                self._act()
+                self.publish()
+                self.heartbeat = time.monotonic()
+                timeout = SILENT_RETRY if self.server != "running" else None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout):
+                        await self._wake.wait()
+        finally:
+            self.watchers.stop()
+
+    def wake(self) -> None:
+        """Ask for a pass of the loop."""
+        self._wake.set()
+
+    # Looking ---------------------------------------------------------------
+
+    def read_registry(self) -> None:
+        """Take over the registry; on trouble the last good intent stays in force."""
+        try:
+            document = self.store.read()
+            if any(entry.id is None for entry in document.entries.values()):
+                document = self.store.mutate(intent.give_ids)
+            self.registry_problem = None
+        except (AgentBoxError, OSError) as error:
+            message = str(error)
+            if message != self.registry_problem:
+                log.error("%s", message)
+            self.registry_problem = message
+            if self.document.entries or self.sessions:
+                return
+            document = self.store.last_good()
+        self.take(document)
+
+    def take(self, document: Document) -> None:
+        """Make `document` the intent in force."""
+        self.document = document
+        by_id = {session.id: session for session in self.sessions.values()}
+        sessions: dict[str, Session] = {}
+        for name, entry in document.entries.items():
+            if entry.id is None:
+                continue
+            session = by_id.pop(entry.id, None)
+            if session is None:
+                session = Session(name, entry, self.records.load(entry.id), since=time.time())
+            elif entry != session.entry:
+                was_stopped = session.entry.stopped
+                session.entry, session.name = entry, name
+                if session.phase is Phase.FAILED or (was_stopped and not entry.stopped):
+                    # Whatever was wrong may be right now.
+                    session.failures = 0
+                    session.enter(Phase.IDLE, time.time())
+            sessions[name] = session
+        for session in by_id.values():
+            self.watchers.forget(session.id)
+        self.sessions = sessions
+        self.wake()
+
+    def _forget_unlisted(self) -> None:
+        """Remove the side state of sessions that were delisted while nobody looked."""
+        if self.registry_problem is not None:
+            return
+        listed = {session.id for session in self.sessions.values()}
+        for session_id in self.records.known() - listed:
+            self.records.forget(session_id)
+
+    async def look(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109
+        """Read what exists from tmux; return whether the server answered.
+
+        Callers that come while a look is under way share its result.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(self._looking)
+        except TimeoutError:
+            self._set_server("not-answering")
+            return False
+
+    async def _look(self) -> bool:
+        # A launch that is under way while tmux is asked may not be in the answer yet.
+        busy = {session.id for session in self.sessions.values() if session.lock.locked()}
+        try:
+            panes = await self.tmux.panes()
+            if self.server != "running" or self.server_pid is None:
+                await self._server_found()
+        except TmuxDownError:
+            self._set_server("down")
+            panes = {}
+        except TmuxSilentError:
+            self._set_server("not-answering")
+            return False
+        except TmuxError as error:
+            log.warning("tmux: %s", error)
+            return False
+        for session in self.sessions.values():
+            if session.id in busy or session.lock.locked():
+                continue
+            session.pane = self.watchers.confirm(session, panes.get(session.name))
+        self.foreign = {name: pane for name, pane in panes.items() if name not in self.sessions}
+        return self.server == "running"
+
+    async def _server_found(self) -> None:
+        pid = await self.tmux.server_pid()
+        if pid != self.server_pid:
+            self.server_pid = pid
+            self.lifecycle.groups = Groups(pid, self.user.limits)
+            log.info("tmux server %d", pid)
+            if self.lifecycle.groups.problem:
+                log.warning("%s", self.lifecycle.groups.problem)
+        self._set_server("running")
+        self.watchers.listen()
+
+    def _set_server(self, state: str) -> None:
+        if state != self.server:
+            log.log(logging.INFO if state == "running" else logging.WARNING, "tmux: %s", state)
+            self.server = state
+        if state == "down":
+            self.server_pid = None
+
+    # Acting ----------------------------------------------------------------
+
+    def _act(self) -> None:
+        if self.server != "running":
+            return
+        now = asyncio.get_running_loop().time()
+        for session in list(self.sessions.values()):
+            if session.lock.locked():
+                continue
+            due = session.next_retry is None or session.next_retry <= now
+            action = decide(session.entry, session.pane, session.phase, due=due)
+            if action is not Action.NOTHING:
+                self.spawn(self._carry_out(session, action))
+        for name, pane in list(self.foreign.items()):
+            if decide(None, pane, Phase.IDLE, due=True) is Action.END and name not in self.sessions:
+                del self.foreign[name]
+                self.spawn(self._end_unlisted(pane))
+
+    def spawn(self, coroutine: Any) -> None:  # noqa: ANN401
+        """Run `coroutine` beside the loop and look again when it is done."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if not isinstance(error, TmuxError):
+                log.error("internal error: %r", error, exc_info=error)
+            asyncio.get_running_loop().call_later(0.5, self.wake)
+            return
+        self.wake()
+
+    async def _end_unlisted(self, pane: Pane) -> None:
+        log.info("session %s is not listed any more: ending it", pane.session)
+        await self.lifecycle.end(None, pane, pane.session_id)
+        if pane.session_id:
+            self.records.forget(pane.session_id)
+
+    async def _carry_out(self, session: Session, action: Action) -> None:
+        async with session.lock:
+            pane = session.pane
+            if self.sessions.get(session.name) is not session:
+                return
+            if action is Action.ADOPT and pane is not None:
+                await self.adopt(session, pane)
+            elif action is Action.FINISH:
+                await self._finish(session, pane)
+            elif action is Action.END and pane is not None:
+                ours = session if pane.session_id == session.id else None
+                await self.lifecycle.end(ours, pane, pane.session_id)
+                session.pane = None
+            elif action in (Action.START, Action.RESPAWN):
+                await self.start(session, pane if action is Action.RESPAWN else None)
+
+    async def start(self, session: Session, pane: Pane | None) -> None:
+        """Start a session; its lock is held by the caller."""
+        if session.entry.stopped:
+            return
+        await self.lifecycle.start(session, pane)
+        if session.phase is not Phase.STARTING:
+            return
+        panes = await self.tmux.panes()
+        session.pane = panes.get(session.name)
+        if session.pane is not None:
+            self.watchers.follow(session, session.pane)
+        self.attention.schedule(session)
+
+    async def adopt(self, session: Session, pane: Pane) -> None:
+        """Take over a process that was started by an earlier supervisor."""
+        session.enter(Phase.RUNNING, session.record.started_at or time.time())
+        if self.lifecycle.groups is not None:
+            session.applied = self.lifecycle.groups.applied(session.id)
+            session.oom_kills = self.lifecycle.groups.oom_kills(session.id)
+        self.watchers.follow(session, pane)
+        self.attention.schedule(session)
+        log.info("session %s adopted, process %d", session.name, pane.pid)
+
+    async def _finish(self, session: Session, pane: Pane | None) -> None:
+        self.watchers.forget(session.id)
+        verdict = await self.lifecycle.finish(session, pane)
+        now = time.time()
+        if verdict.action == "fail":
+            session.enter(Phase.FAILED, now, verdict.cause)
+        elif verdict.action == "park":
+            session.enter(Phase.PARKED, now)
+            try:
+                stop = intent.set_stopped(session.name, stopped=True)
+                self.take(await asyncio.to_thread(self.store.mutate, stop))
+            except AgentBoxError as error:
+                log.warning("session %s is parked, not written down: %s", session.name, error)
+        else:
+            session.enter(Phase.CRASHED, now, verdict.cause)
+            loop = asyncio.get_running_loop()
+            session.next_retry = loop.time() + verdict.delay
+            session.next_retry_at = now + verdict.delay
+            if verdict.delay:
+                loop.call_later(verdict.delay + 0.001, self.wake)
+                return
+            if pane is not None or self.server == "running":
+                await self.start(session, pane)
+
+    def launched(self, session_id: str, message: dict[str, Any]) -> None:
+        """Hear from a launcher that it becomes the agent now, or why it cannot."""
+        for session in self.sessions.values():
+            if session.id == session_id and session.phase is Phase.STARTING:
+                if message.get("event") == "exec":
+                    session.enter(Phase.RUNNING, time.time())
+                    self.publish()
+                else:
+                    self.wake()
+
+    # Showing ---------------------------------------------------------------
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the user's box, in sentences that name the remedy."""
+        found = []
+        if self.registry_problem:
+            found.append(self.registry_problem)
+        found += [f"session '{name}': {why}" for name, why in self.document.invalid.items()]
+        if self.server == "not-answering":
+            found.append(
+                "the tmux server does not answer; the states below are the last known ones. "
+                f"If it stays like this: systemctl restart agent-box-{self.user.name}.service"
+            )
+        elif self.server == "down":
+            found.append(
+                "the tmux server is not running; it is started by "
+                f"agent-box-{self.user.name}.service and the sessions follow"
+            )
+        if self.watchers.problem:
+            found.append(self.watchers.problem)
+        return found
+
+    def views(self) -> list[dict[str, Any]]:
+        """Return all sessions the way `ls` shows them, in the registry's order."""
+        views = []
+        for name in self.document.sessions:
+            if name in self.document.invalid:
+                views.append(invalid_view(name, self.document.invalid[name]))
+            elif name in self.sessions:
+                views.append(self.sessions[name].view())
+        unlisted = (self.foreign[name] for name in sorted(self.foreign))
+        views += [foreign_view(pane) for pane in unlisted if pane.session_id is None]
+        return views
+
+    def publish(self) -> None:
+        """Send every subscriber what changed since the last time."""
+        if not self.subscribers:
+            self._published = {}
+            return
+        views = {view["name"]: view for view in self.views()}
+        events: list[dict[str, Any]] = [
+            {"event": "session", "session": view}
+            for name, view in views.items()
+            if self._published.get(name) != view
+        ]
+        events += [
+            {"event": "removed", "name": name} for name in self._published if name not in views
+        ]
+        problems = self.problems()
+        if problems != self._published_problems:
+            events.append({"event": "problems", "problems": problems})
+        self._published, self._published_problems = views, problems
+        for queue in self.subscribers:
+            for event in events:
+                with contextlib.suppress(asyncio.QueueFull):
+                    queue.put_nowait(event)
+
+    def refresh_delivery(self) -> None:
+        """Look whether kickoff prompts that are under way have arrived."""
+        for session in self.sessions.values():
+            if session.prompt_pending and session.alive and session.entry.agent in agents.NAMES:
+                with contextlib.suppress(OSError, KeyError):
+                    self.lifecycle.note_delivery(session, agents.get(session.entry.agent))
+
+    def session(self, name: str) -> Session:
+        """Return a listed session, or raise the error that says why there is none."""
+        self.document.entry(name)
+        return self.sessions[name]
+
+    def check_writable(self) -> None:
+        """Raise when the registry cannot be written just now."""
+        if self.registry_problem and os.path.lexists(self.store.path):
+            raise RegistryError(self.registry_problem)
