@@ -1,0 +1,80 @@
+"""Ends the processes that we started when we end, however that happens.
+
+PR_SET_PDEATHSIG would fire when the *thread* that started a machine ends, so a
+small shell holds the read end of a pipe instead: it learns the pids, and at end
+of file, which no exit of ours can avoid, it kills those still listed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+
+_SCRIPT = """
+trap '' INT TERM HUP
+pids=' '
+while read -r op pid; do
+  case $op in
+    add) pids="$pids$pid " ;;
+    del) pids="${pids%% $pid *} ${pids#* $pid }" ;;
+  esac
+done
+for pid in $pids; do kill -KILL "$pid"; done 2>/dev/null
+"""
+
+_lock = threading.Lock()
+_guardian: subprocess.Popen[bytes] | None = None
+_guarded: set[int] = set()
+
+
+def protect(process: subprocess.Popen[bytes]) -> None:
+    """Make sure that `process` does not outlive us."""
+    with _lock:
+        _guarded.add(process.pid)
+        _tell(f"add {process.pid}")
+
+
+def release(process: subprocess.Popen[bytes]) -> None:
+    """Forget a process that has ended."""
+    with _lock:
+        if process.pid in _guarded:
+            _guarded.discard(process.pid)
+            _tell(f"del {process.pid}")
+
+
+def end(process: subprocess.Popen[bytes], patience: float = 0.0) -> None:
+    """Kill a process (after SIGTERM and `patience` seconds, if any) and reap it."""
+    if process.poll() is None and patience > 0:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    release(process)
+
+
+def _tell(line: str) -> None:
+    global _guardian
+    if _guardian is None or _guardian.poll() is not None:
+        _guardian = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        atexit.register(_at_exit)
+    if _guardian.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            _guardian.stdin.write(line.encode() + b"\n")
+            _guardian.stdin.flush()
+
+
+def _at_exit() -> None:
+    for pid in sorted(_guarded):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
