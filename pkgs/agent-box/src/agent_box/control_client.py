@@ -6,16 +6,17 @@ Synchronous on purpose: the command line and small helpers use it, and it costs 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Self
 
 from agent_box.errors import InternalError, from_code
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from types import TracebackType
+    from typing import Any, Self
 
 SOCKET_NAME = "control.sock"
 """The socket's name inside the user's runtime directory."""
@@ -52,10 +53,10 @@ class Client:
     `DEFAULT_TIMEOUT`. Use it in one thread at a time.
     """
 
-    def __init__(self, runtime_dir: Path, timeout: float | None = None) -> None:
-        self.path = runtime_dir / SOCKET_NAME
+    def __init__(self, runtime_dir: str | os.PathLike[str], timeout: float | None = None) -> None:
+        self.path = os.path.join(runtime_dir, SOCKET_NAME)
         self._timeout = timeout
-        self._user = runtime_dir.name.removeprefix("agent-box-")
+        self._user = os.path.basename(runtime_dir).removeprefix("agent-box-")
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
 
@@ -77,7 +78,7 @@ class Client:
             self._socket = None
         self._buffer.clear()
 
-    def call(self, op: str, /, *, call_timeout: float | None = None, **args: Any) -> dict[str, Any]:  # noqa: ANN401
+    def call(self, op: str, /, *, call_timeout: float | None = None, **args: Any) -> dict[str, Any]:
         """Run the operation `op` and return its result.
 
         Raises what the supervisor answers (UsageError, NotFoundError, ConflictError,
@@ -130,7 +131,7 @@ class Client:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 connection.settimeout(max(deadline - time.monotonic(), 0.001))
-                connection.connect(str(self.path))
+                connection.connect(self.path)
             except BlockingIOError:
                 # Its queue of connections is full: it accepts none at the moment.
                 connection.close()

@@ -7,10 +7,10 @@ set. Names with a leading `_` belong to the box itself (panes that it opens for 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from agent_box.errors import ConflictError, UsageError
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 

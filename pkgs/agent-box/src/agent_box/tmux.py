@@ -207,13 +207,17 @@ class Tmux:
         )
         return int(out)
 
-    async def kill(self, name: str) -> None:
-        """End session `name`; a session that is gone already is fine."""
+    async def kill(self, pane: Pane) -> None:
+        """End the session of `pane`; one that is gone already is fine.
+
+        Addressed by the pane's id, which tmux never reuses: a new session that got the
+        name in the meantime is not hit.
+        """
         with contextlib.suppress(TmuxDownError):
             try:
-                await self.run("kill-session", "-t", f"={name}")
+                await self.run("kill-session", "-t", pane.pane)
             except TmuxError as error:
-                if "can't find session" not in str(error):
+                if "can't find" not in str(error):
                     raise
 
     async def rename(self, old: str, new: str) -> None:

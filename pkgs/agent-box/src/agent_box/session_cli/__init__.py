@@ -8,8 +8,8 @@ needed: people wait for this program, and completion runs it at each press of a 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

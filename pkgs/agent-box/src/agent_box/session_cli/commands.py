@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 from agent_box import naming
 from agent_box.control_client import SupervisorDown, SupervisorGone
@@ -13,9 +12,11 @@ from agent_box.errors import AgentBoxError, InternalError, UsageError
 from agent_box.session_cli import PROGRAM, render
 from agent_box.session_cli.context import read_text, text_argument
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+    from typing import Any
 
     from agent_box.session_cli.context import Context
 

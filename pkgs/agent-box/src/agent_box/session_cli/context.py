@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 from agent_box.control_client import Client, SupervisorDown, SupervisorSilent
 from agent_box.errors import UsageError
 from agent_box.session_cli import PROGRAM, render
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from agent_box.config import Box, User
     from agent_box.errors import AgentBoxError
+
+BOX_PATH = "/etc/agent-box/box.json"
+"""Where the box's configuration is, unless `AGENT_BOX_CONFIG` says otherwise."""
 
 PATIENCE = 1.0
 """Seconds that a change waits for a supervisor that is just being restarted."""
@@ -48,7 +53,7 @@ class Context:
 
         return config.current_user(self.box)
 
-    def call(self, op: str, /, *, call_timeout: float | None = None, **args: Any) -> dict[str, Any]:  # noqa: ANN401
+    def call(self, op: str, /, *, call_timeout: float | None = None, **args: Any) -> dict[str, Any]:
         """Have the supervisor carry out `op`; without one, do on the registry what can be done."""
         deadline = time.monotonic() + (0 if op in _LOOKING else PATIENCE)
         while True:
@@ -71,7 +76,7 @@ class Context:
     def client(self) -> Client:
         """The connection to the supervisor, opened when first used."""
         if self._client is None:
-            self._client = Client(self.user.runtime_dir)
+            self._client = Client(runtime_directory() or self.user.runtime_dir)
         return self._client
 
     def close(self) -> None:
@@ -117,6 +122,25 @@ class Context:
         else:
             self.note(f"{reason}; the change takes effect when the supervisor runs again")
         return result
+
+
+def runtime_directory() -> str | None:
+    """Return where the supervisor's socket is, without the cost of reading the whole schema.
+
+    None when anything is out of the ordinary: `agent_box.config` then finds out what, and words
+    the error. This halves the time that a plain `ls` or a completion takes.
+    """
+    import json
+
+    try:
+        with open(os.environ.get("AGENT_BOX_CONFIG") or BOX_PATH, "rb") as file:  # noqa: PTH123
+            box = json.load(file)
+        if box["version"] != 1:
+            return None
+        directory = box["users"][pwd.getpwuid(os.getuid()).pw_name]["runtimeDirectory"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return directory if isinstance(directory, str) and directory else None
 
 
 def text_argument(value: str, what: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
 
 from agent_box.session_cli import PROGRAM
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import NoReturn
 
 STATES = ("starting", "running", "waiting", "crashed", "failed", "stopped", "unmanaged")
 """Every state that a session can be in."""
@@ -32,6 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", _Formatter)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
@@ -43,13 +46,23 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: {message}{hint}\nhelp: {self.prog} --help\n")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Asks for the terminal's width itself: argparse would load an archive library for that."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:
+            columns = 80
+        super().__init__(prog, width=max(columns - 2, 40))
+
+
 def build() -> Parser:
     """Return the parser of the whole command line."""
     parser = Parser(
         prog=PROGRAM,
         description="Manage the coding-agent sessions of the user you are.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("--json", action="store_true", help="print JSON")

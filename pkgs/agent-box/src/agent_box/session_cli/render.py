@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 _NAME_WIDTH = 24
 _AGENT_WIDTH = 8

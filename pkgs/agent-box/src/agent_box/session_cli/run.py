@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from agent_box.errors import AgentBoxError, InternalError, UsageError
 from agent_box.session_cli import PROGRAM
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable

@@ -262,7 +262,7 @@ class Lifecycle:
         if not pane.ended:
             await self.ask_to_leave(pane)
         with contextlib.suppress(TmuxDownError):
-            await self.tmux.kill(pane.session)
+            await self.tmux.kill(pane)
         if self.groups is not None and session_id is not None:
             await self.groups.remove(session_id)
 

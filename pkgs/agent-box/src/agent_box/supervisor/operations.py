@@ -227,7 +227,7 @@ class Operations:
             pane = panes.get(session.name)
             session.enter(Phase.IDLE, session.since)
             if pane is not None and pane.session_id != session.id:
-                await supervisor.tmux.kill(session.name)
+                await supervisor.tmux.kill(pane)
                 pane = None
             await supervisor.start(session, pane)
 
