@@ -56,7 +56,7 @@ class Box:
         self._box_json: dict[str, Any] | None = None
         self._real_commands: dict[str, str] = {}
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the machine's own signature counts
+    def __getattr__(self, name: str) -> Any:
         """Everything else is the machine's vocabulary."""
         if name == "machine":  # not constructed yet: never look it up in itself
             raise AttributeError(name)
@@ -150,7 +150,7 @@ class Box:
         if text in body:
             raise RequestFailedError(f"did not expect {text!r} in:\n{body}")
 
-    def wait_for(self, what: str, probe: Callable[[], Any], timeout: float = WAIT_TIMEOUT) -> Any:  # noqa: ANN401
+    def wait_for(self, what: str, probe: Callable[[], Any], timeout: float = WAIT_TIMEOUT) -> Any:
         """Poll `probe` until it returns something true, and return that.
 
         `timeout` is in seconds at native speed. The error of a time-out tells the last value.

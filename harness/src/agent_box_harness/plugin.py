@@ -1,0 +1,303 @@
+"""The pytest plugin that hands scenarios a box.
+
+A scenario is a test that takes the fixture `box`. It gets a guest of its own, fresh and fully
+booted, and says by markers what is special:
+
+``@pytest.mark.needs("power-cut", "memory-limits", …)``
+    capabilities of the machine (see `machine.ALL_CAPABILITIES`), or ``agents``: the real CLIs
+``@pytest.mark.host("vm")``
+    another host configuration than that of ``--host``
+``@pytest.mark.cold``
+    a real boot instead of a clone of the booted guest
+``@pytest.mark.limit(seconds)``
+    longest time for the scenario, at native speed
+
+``--guest auto`` gives each scenario the quickest guest that can run it. An explicit guest skips
+what it cannot run, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent_box_harness import evidence, report
+from agent_box_harness.box import Box
+from agent_box_harness.choice import CHOICES, Guests, pick
+from agent_box_harness.errors import HarnessError, RequestFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from agent_box_harness.machine import Machine
+
+DEFAULT_LIMIT = 90.0
+"""Seconds at native speed that a scenario may take unless it says otherwise."""
+CLEANUP_RESERVE = 60.0
+"""Seconds before the deadline of the whole run at which scenarios end: evidence takes time."""
+
+MARKERS = (
+    "needs(*capabilities): what the machine must be able to do, or 'agents' for the real CLIs",
+    "host(name): the host configuration to boot instead of --host",
+    "cold: boot for real instead of cloning the booted guest",
+    "limit(seconds): longest time for the scenario, at native speed",
+)
+
+guests_key = pytest.StashKey[Guests]()
+machine_key = pytest.StashKey["Machine"]()
+run_key = pytest.StashKey["Run"]()
+
+
+class ScenarioTimeoutError(RequestFailedError):
+    """A scenario took longer than it may."""
+
+
+class Run:
+    """What one pytest run knows about its scenarios; in the controller it becomes the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started = time.time()
+        self.scenarios: dict[str, report.Scenario] = {}
+
+    def add(self, result: pytest.TestReport) -> None:
+        """Fold one phase (setup, call, teardown) into its scenario."""
+        facts = dict(result.user_properties)
+        if "guest" not in facts:
+            return
+        scenario = self.scenarios.setdefault(result.nodeid, report.Scenario(result.nodeid))
+        scenario.seconds += result.duration
+        scenario.guest = str(facts["guest"]) or scenario.guest
+        scenario.proves = str(facts.get("proves", ""))
+        scenario.timings = {
+            name.removeprefix("measured "): float(str(value))
+            for name, value in result.user_properties
+            if name.startswith("measured ")
+        }
+        if "evidence" in facts:
+            scenario.evidence = Path(str(facts["evidence"]))
+        if result.failed:
+            scenario.outcome = "failed" if result.when == "call" else "error"
+            scenario.message += result.longreprtext
+        elif result.skipped:
+            scenario.outcome = "skipped"
+            reason = result.longrepr
+            scenario.message = str(reason[2] if isinstance(reason, tuple) else reason)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of a run on guests."""
+    group = parser.getgroup("agent-box", "scenarios on a guest")
+    group.addoption("--guest", choices=CHOICES, default="auto", help="which machine to boot")
+    group.addoption("--host", default="test", help="host configuration to boot (default: test)")
+    group.addoption(
+        "--box-reports",
+        type=Path,
+        default=None,
+        help="folder for page, JUnit and evidence (default: build/reports/DATE)",
+    )
+    group.addoption(
+        "--deadline",
+        type=float,
+        default=None,
+        help="seconds for the whole run; scenarios end before it, with evidence",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; say where reports go before pytest's own JUnit writer looks."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        folder = Path(worker["agent_box_folder"])
+    else:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        given: Path | None = config.getoption("--box-reports")
+        folder = (given or config.rootpath / "build/reports" / stamp).absolute()
+        if given is not None and config.option.xmlpath is None:
+            config.option.xmlpath = str(folder / "junit.xml")
+    config.stash[run_key] = Run(folder)
+    config.stash[guests_key] = Guests(
+        repo=config.rootpath,
+        choice=config.getoption("--guest"),
+        say=_progress(config),
+    )
+
+
+class XdistHooks:
+    """Hooks that exist only while pytest-xdist is active."""
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give the workers the folder of this run."""
+        node.workerinput["agent_box_folder"] = str(node.config.stash[run_key].folder)
+
+
+def pytest_plugin_registered(plugin: object, manager: pytest.PytestPluginManager) -> None:
+    """Join pytest-xdist when it is there; its hooks are unknown otherwise."""
+    name = manager.get_name(plugin)
+    if name == "dsession" and not manager.hasplugin("agent-box-xdist"):
+        manager.register(XdistHooks(), "agent-box-xdist")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Learn what the run needs, so that one image serves all scenarios of a host."""
+    guests = config.stash[guests_key]
+    for item in items:
+        if _is_scenario(item):
+            guests.expect(_host(item), _needs(item))
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Say which guest and accelerator this run uses, before anything boots."""
+    guests = config.stash[guests_key]
+    return [f"guest: {guests.headline()}"] if guests.expected else []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what the chosen guest cannot run, before any guest is made."""
+    if not _is_scenario(item):
+        return
+    function = getattr(item, "function", None)
+    proves = " ".join((getattr(function, "__doc__", None) or "").split())
+    item.user_properties.append(("proves", proves))
+    guests = item.config.stash[guests_key]
+    reason = guests.reason_against(_needs(item))
+    item.user_properties.append(("guest", "" if reason else pick(guests.choice, _needs(item))))
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
+    """A fresh, fully booted box for this test alone."""
+    item = request.node
+    guests = item.config.stash[guests_key]
+    cold = item.get_closest_marker("cold") is not None
+    with guests.fresh(_host(item), _needs(item), tmp_path, cold=cold) as machine:
+        item.stash[machine_key] = machine
+        item.user_properties.append(("guest", machine.description))
+        if cold:
+            machine.wait_ready()
+        with _time_limit(item, machine):
+            yield Box(machine)
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
+    """Call with a name and seconds to print a time in the report (no assertion)."""
+
+    def note(name: str, seconds: float) -> None:
+        request.node.user_properties.append((f"measured {name}", round(seconds, 3)))
+
+    return note
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Collect the evidence while the guest of a failed scenario still runs."""
+    result = yield
+    machine = item.stash.get(machine_key, None)
+    if machine is None or call.excinfo is None or result.skipped or call.when == "teardown":
+        return result
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", item.name)
+    folder = item.config.stash[run_key].folder / safe
+    with contextlib.suppress(HarnessError, OSError, ValueError):
+        evidence.collect(Box(machine), folder)
+    item.user_properties.append(("evidence", str(folder)))
+    result.user_properties = list(item.user_properties)
+    result.sections.append(("evidence", f"{folder}"))
+    return result
+
+
+class Reporter:
+    """Gathers results in the process that talks to the terminal, and writes the page."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.run = config.stash[run_key]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take one phase of one scenario."""
+        self.run.add(report)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Write the page and say where it is."""
+        if not self.run.scenarios:
+            return
+        facts = [
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.run.started))
+            + f", {time.time() - self.run.started:.0f} s",
+            self.config.stash[guests_key].headline(),
+        ]
+        page = report.write(
+            self.run.folder, "agent-box scenarios", facts, list(self.run.scenarios.values())
+        )
+        terminalreporter.write_line(f"report: {page}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Report in the controller only: workers send their results there."""
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(Reporter(session.config), "agent-box-report")
+
+
+def _is_scenario(item: pytest.Item) -> bool:
+    return "box" in getattr(item, "fixturenames", ())
+
+
+def _needs(item: pytest.Item) -> frozenset[str]:
+    return frozenset(str(need) for marker in item.iter_markers("needs") for need in marker.args)
+
+
+def _host(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("host")
+    return str(marker.args[0] if marker else item.config.getoption("--host"))
+
+
+@contextlib.contextmanager
+def _time_limit(item: pytest.Item, machine: Machine) -> Iterator[None]:
+    """End a scenario that takes too long, and each before the run's own deadline."""
+    marker = item.get_closest_marker("limit")
+    seconds = float(marker.args[0] if marker else DEFAULT_LIMIT) * machine.time_factor
+    deadline: float | None = item.config.getoption("--deadline")
+    if deadline is not None:
+        left = item.config.stash[run_key].started + deadline - CLEANUP_RESERVE - time.time()
+        seconds = max(1.0, min(seconds, left))
+
+    def ring(*_: object) -> None:
+        raise ScenarioTimeoutError(f"the scenario took longer than {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    """Print a line about a long step past pytest's capturing, from workers too."""
+
+    def say(text: str) -> None:
+        capture = config.pluginmanager.getplugin("capturemanager")
+        shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+        terminal = sys.__stderr__
+        with shown:
+            if terminal is not None:
+                terminal.write(f"\n  {text}")
+                terminal.flush()
+
+    return say
