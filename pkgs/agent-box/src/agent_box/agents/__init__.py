@@ -15,20 +15,11 @@ _loaded: dict[str, Agent] = {}
 
 def get(name: str) -> Agent:
     """Return the adapter called `name`; KeyError when there is none."""
-    agent = _loaded.get(name)
-    if agent is None:
-        if name not in NAMES:
-            raise KeyError(name)
-        # Spelled out rather than computed: packagers and type checkers can follow it.
-        if name == "claude":
-            from agent_box.agents.claude import AGENT as agent
-        elif name == "codex":
-            from agent_box.agents.codex import AGENT as agent
-        elif name == "opencode":
-            from agent_box.agents.opencode import AGENT as agent
-        elif name == "pi":
-            from agent_box.agents.pi import AGENT as agent
-        else:
-            from agent_box.agents.shell import AGENT as agent
-        _loaded[name] = agent
-    return agent
+    if name not in NAMES:
+        raise KeyError(name)
+    if name not in _loaded:
+        import importlib
+
+        # Not at the top: a user who runs claude need not hold the others in memory.
+        _loaded[name] = importlib.import_module(f"agent_box.agents.{name}").AGENT
+    return _loaded[name]
