@@ -12,7 +12,7 @@ import time
 
 from agent_box.errors import InternalError, from_code
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
@@ -54,9 +54,9 @@ class Client:
     """
 
     def __init__(self, runtime_dir: str | os.PathLike[str], timeout: float | None = None) -> None:
-        self.path = os.path.join(runtime_dir, SOCKET_NAME)
+        self.path = os.path.join(runtime_dir, SOCKET_NAME)  # noqa: PTH118 - pathlib is slow to import
         self._timeout = timeout
-        self._user = os.path.basename(runtime_dir).removeprefix("agent-box-")
+        self._user = os.path.basename(runtime_dir).removeprefix("agent-box-")  # noqa: PTH119
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
 

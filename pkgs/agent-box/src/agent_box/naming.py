@@ -10,7 +10,7 @@ import os
 
 from agent_box.errors import ConflictError, UsageError
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

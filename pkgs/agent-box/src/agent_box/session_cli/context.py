@@ -12,7 +12,7 @@ from agent_box.control_client import Client, SupervisorDown, SupervisorSilent
 from agent_box.errors import UsageError
 from agent_box.session_cli import PROGRAM, render
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any

@@ -8,7 +8,7 @@ import sys
 
 from agent_box.session_cli import PROGRAM
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import NoReturn

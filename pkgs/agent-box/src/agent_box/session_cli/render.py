@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any

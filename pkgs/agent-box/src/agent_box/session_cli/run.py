@@ -9,7 +9,7 @@ import sys
 from agent_box.errors import AgentBoxError, InternalError, UsageError
 from agent_box.session_cli import PROGRAM
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
