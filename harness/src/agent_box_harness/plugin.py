@@ -277,7 +277,7 @@ def _time_limit(item: pytest.Item, machine: Machine) -> Iterator[None]:
         seconds = max(1.0, min(seconds, left))
 
     def ring(*_: object) -> None:
-        raise ScenarioTimeoutError(f"the scenario took longer than {seconds:.0f} s")
+        raise ScenarioTimeoutError(f"the scenario took longer than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
