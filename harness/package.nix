@@ -15,9 +15,9 @@ python3Packages.buildPythonPackage {
     root = ./.;
     fileset = lib.fileset.unions [
       ./pyproject.toml
-      ./scenarios
+      (lib.fileset.maybeMissing ./scenarios)
       ./src
-      ./tests
+      (lib.fileset.maybeMissing ./tests)
     ];
   };
 

@@ -1,7 +1,8 @@
 # Two users for the scenarios: alice may run one command as root, bob none.
 { lib, pkgs, ... }:
 {
-  networking.hostName = lib.mkDefault "agent-box";
+  # Gives way to the name that the driver of NixOS tests uses.
+  networking.hostName = lib.mkOverride 1200 "agent-box";
   system.stateVersion = "26.05";
 
   services.agent-box = {

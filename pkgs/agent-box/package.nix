@@ -17,7 +17,7 @@ python3Packages.buildPythonApplication {
     fileset = lib.fileset.unions [
       ./pyproject.toml
       ./src
-      ./tests
+      (lib.fileset.maybeMissing ./tests)
     ];
   };
 

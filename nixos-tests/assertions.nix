@@ -1,0 +1,242 @@
+# Configurations that the module must refuse, each with a word of the remedy that
+# it must name, and some that it must accept. Evaluates to the list of what went
+# wrong: empty is good.
+#
+#   nix-instantiate --eval --strict --json nixos-tests/assertions.nix --argstr nixpkgs PATH
+{
+  nixpkgs ? <nixpkgs>,
+  lib ? import (nixpkgs + "/lib"),
+  pkgs ? import nixpkgs { },
+}:
+let
+  anything = lib.mkOption {
+    type = lib.types.anything;
+    default = { };
+  };
+  list = lib.mkOption {
+    type = lib.types.listOf lib.types.anything;
+    default = [ ];
+  };
+
+  # As much of NixOS as the module touches. A whole NixOS for each case takes a
+  # second; this takes nothing.
+  surroundings = {
+    options = {
+      assertions = list;
+      warnings = list;
+      nixpkgs.pkgs = anything;
+      nixpkgs.config = anything;
+      boot = anything;
+      environment = anything;
+      ids = anything;
+      networking = anything;
+      nix = anything;
+      services.earlyoom = anything;
+      services.getty = anything;
+      systemd = anything;
+      system = anything;
+      users = anything;
+      zramSwap = anything;
+      security.sudo.enable = lib.mkOption {
+        type = lib.types.bool;
+        default = true;
+      };
+      security.sudo.extraRules = list;
+    };
+    config = {
+      _module.args.pkgs = pkgs;
+      networking.fqdnOrHostName = "box";
+      nix.package = pkgs.nix;
+      ids.uids.messagebus = 4;
+      ids.gids.wheel = 1;
+    };
+  };
+
+  # What the module says against `box`.
+  messagesIn =
+    more: box:
+    map (check: check.message) (
+      lib.filter (check: !check.assertion)
+        (lib.evalModules {
+          modules = [
+            ../modules
+            surroundings
+            more
+            { services.agent-box = { enable = true; } // box; }
+          ];
+        }).config.assertions
+    );
+
+  user = { users.alice = { }; };
+  session = name: options: { users.alice.sessions.${name} = options; };
+  sudo = command: user // { sudoAllowlist = [ command ]; };
+
+  refused = {
+    "no user" = {
+      box = { };
+      remedy = "name at least one user";
+    };
+    "no agent" = {
+      box = user // { installAgents = [ ]; };
+      remedy = "list at least one";
+    };
+    "default agent that is not installed" = {
+      box = user // {
+        agent = "codex";
+        installAgents = [ "claude" ];
+      };
+      remedy = "add it to services.agent-box.installAgents";
+    };
+    "user name with a capital" = {
+      box.users.Alice = { };
+      remedy = "lower-case letter";
+    };
+    "user name that is too long" = {
+      box.users.${lib.concatStrings (lib.replicate 32 "a")} = { };
+      remedy = "at most 31";
+    };
+    "user named like the login service" = {
+      box.users.gate = { };
+      remedy = "Choose another";
+    };
+    "user named like a page" = {
+      box.users.settings = { };
+      remedy = "Choose another";
+    };
+    "user named like a supervisor unit" = {
+      box.users.supervisor-alice = { };
+      remedy = "Choose another";
+    };
+    "user named root" = {
+      box.users.root = { };
+      remedy = "Choose another";
+    };
+    "user named like the group of administrators" = {
+      box.users.wheel = { };
+      remedy = "Choose another";
+    };
+    "session name with a space" = {
+      box = session "my work" { };
+      remedy = "letter or a digit";
+    };
+    "session name with a leading dash" = {
+      box = session "-x" { };
+      remedy = "letter or a digit";
+    };
+    "session name with a leading underscore" = {
+      box = session "_x" { };
+      remedy = "letter or a digit";
+    };
+    "session name that is too long" = {
+      box = session (lib.concatStrings (lib.replicate 151 "a")) { };
+      remedy = "1 to 150";
+    };
+    "session with an agent that is not installed" = {
+      box = session "main" { agent = "codex"; } // { installAgents = [ "claude" ]; };
+      remedy = "Add it to services.agent-box.installAgents";
+    };
+    "user with an agent that is not installed" = {
+      box = {
+        users.alice.agent = "pi";
+        installAgents = [ "claude" ];
+      };
+      remedy = "Add it to services.agent-box.installAgents";
+    };
+    "empty Remote Control name" = {
+      box = session "main" { remoteControlName = ""; };
+      remedy = "Write null";
+    };
+    "Remote Control name of two lines" = {
+      box.users.alice.remoteControlName = "a\nb";
+      remedy = "Write null";
+    };
+    "working directory that is relative" = {
+      box.users.alice.workingDirectory = "project";
+      remedy = "Write it out";
+    };
+    "working directory of a session that is relative" = {
+      box = session "main" { workingDirectory = "~/project"; };
+      remedy = "Write it out";
+    };
+    "variable of the module" = {
+      box.users.alice.environment.TMUX_TMPDIR = "/tmp";
+      remedy = "Use extraPackages for PATH";
+    };
+    "sudo of a name without path" = {
+      box = sudo "systemctl reload caddy.service";
+      remedy = "Write it out";
+    };
+    "sudo of everything" = {
+      box = sudo "ALL";
+      remedy = "Write it out";
+    };
+    "sudo of a second command behind a comma" = {
+      box = sudo "/run/current-system/sw/bin/true, ALL";
+      remedy = "List each exact command";
+    };
+    "sudo of ALL as an argument" = {
+      box = sudo "/run/current-system/sw/bin/true ALL";
+      remedy = "List each exact command";
+    };
+    "sudo with a wildcard" = {
+      box = sudo "/run/current-system/sw/bin/systemctl restart *";
+      remedy = "List each exact command";
+    };
+    "sudo with a regular expression" = {
+      box = sudo "/run/current-system/sw/bin/systemctl ^restart .+$";
+      remedy = "List each exact command";
+    };
+    "sudo with an unescaped colon" = {
+      box = sudo "/run/current-system/sw/bin/true a:b";
+      remedy = "with a backslash";
+    };
+    "sudo of two lines" = {
+      box = sudo "/run/current-system/sw/bin/true\n%users ALL=ALL";
+      remedy = "List each exact command";
+    };
+    "sudo of a whole folder" = {
+      box = sudo "/run/current-system/sw/bin/";
+      remedy = "Write it out";
+    };
+    "sudo of a program in a home" = {
+      box = sudo "/home/alice/bin/tool";
+      remedy = "Put the program in the store";
+    };
+    "sudo of one user that is relative" = {
+      box.users.alice.sudoAllowlist = [ "reboot" ];
+      remedy = "Write it out";
+    };
+    "sudo without sudo" = {
+      box = sudo "/run/current-system/sw/bin/reboot";
+      surroundings.security.sudo.enable = false;
+      remedy = "turn on security.sudo.enable";
+    };
+  };
+
+  accepted = {
+    "a user and nothing else" = user;
+    "a shell as seed" = session "main" { agent = "shell"; } // { installAgents = [ "codex" ]; agent = "codex"; };
+    "the longest names" = session (lib.concatStrings (lib.replicate 150 "a")) { };
+    "the sudo command of the README" = sudo "/run/current-system/sw/bin/systemctl reload caddy.service";
+    "a sudo command with an escaped colon" = sudo "/run/current-system/sw/bin/true a\\:b";
+    "a sudo command without arguments" = sudo "/run/current-system/sw/bin/reboot \"\"";
+  };
+
+  judgeRefused =
+    name: case:
+    let
+      messages = messagesIn (case.surroundings or { }) case.box;
+    in
+    lib.optional (
+      !lib.any (lib.hasInfix case.remedy) messages
+    ) "${name}: expected a refusal with `${case.remedy}`, got ${builtins.toJSON messages}";
+
+  judgeAccepted =
+    name: box:
+    let
+      messages = messagesIn { } box;
+    in
+    lib.optional (messages != [ ]) "${name}: refused with ${builtins.toJSON messages}";
+in
+lib.concatLists (lib.mapAttrsToList judgeRefused refused)
+++ lib.concatLists (lib.mapAttrsToList judgeAccepted accepted)

@@ -1,0 +1,91 @@
+# What `nix flake check` proves.
+{
+  lib,
+  pkgs,
+  self,
+}:
+{ hosts }:
+let
+  python = pkgs.callPackage ./python.nix { };
+
+  # Everything but what changes without meaning: pictures, and the lock, which the
+  # evaluation itself is made with.
+  repository = lib.fileset.toSource {
+    root = ../.;
+    fileset = lib.fileset.unions [
+      ../harness
+      ../hosts
+      ../modules
+      ../nixos-tests
+      ../pkgs
+      ../pyproject.toml
+      ../scripts
+    ];
+  };
+
+  # A host evaluates to the last unit, without building it.
+  evaluates =
+    name: host:
+    pkgs.writeText "evaluates-${name}" (
+      builtins.unsafeDiscardStringContext host.config.system.build.toplevel.drvPath
+    );
+
+  # What is committed is what the module yields, byte for byte.
+  isRendered =
+    name: host:
+    pkgs.runCommand "rendered-${name}"
+      {
+        nativeBuildInputs = [ pkgs.python3 ];
+        evaluated = builtins.unsafeDiscardStringContext (
+          builtins.toJSON (
+            import ./rendered.nix {
+              inherit lib;
+              inherit (host) config;
+            }
+          )
+        );
+        passAsFile = [ "evaluated" ];
+        env.PYTHONPATH = "${repository}/harness/src";
+      }
+      ''
+        python3 -m agent_box_harness.rendered --repo ${repository} --evaluated ${name} "$evaluatedPath"
+        touch "$out"
+      '';
+
+  refusals = import ./assertions.nix {
+    inherit lib pkgs;
+  };
+
+  prefixed = prefix: lib.mapAttrs' (name: lib.nameValuePair "${prefix}-${name}");
+
+  scenarios = import ./default.nix {
+    inherit lib pkgs;
+    module = self.nixosModules.default;
+  };
+in
+prefixed "evaluates" (lib.mapAttrs evaluates hosts)
+// prefixed "rendered" (lib.mapAttrs isRendered hosts)
+// prefixed "scenario" scenarios
+// {
+  inherit (self.packages.${pkgs.stdenv.hostPlatform.system}) agent-box harness;
+
+  assertions =
+    if refusals == [ ] then
+      pkgs.writeText "assertions" "every bad configuration is refused with its remedy"
+    else
+      throw (lib.concatStringsSep "\n" refusals);
+
+  unit =
+    pkgs.runCommand "unit-tests"
+      {
+        nativeBuildInputs = [
+          python
+          pkgs.tmux
+        ];
+        env.PYTHONPATH = "${repository}/pkgs/agent-box/src:${repository}/harness/src";
+      }
+      ''
+        cd ${repository} && HOME=$TMPDIR pytest -p no:cacheprovider
+        touch "$out"
+      '';
+}
