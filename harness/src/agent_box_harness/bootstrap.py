@@ -136,7 +136,7 @@ def make_venv(venv: Path, python: str) -> Path:
         shutil.rmtree(venv, ignore_errors=True)
         install_packages(["python3-venv"])
         subprocess.run([python, "-m", "venv", str(venv)], check=True)
-    pip = [str(interpreter), "-m", "pip", "--disable-pip-version-check", "-q"]
+    pip = [str(interpreter), "-m", "pip", "--disable-pip-version-check", "-qq"]
     subprocess.run(
         [*pip, "install", "--require-hashes", "-r", str(REQUIREMENTS)],
         check=True,
