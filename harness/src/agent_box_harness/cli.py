@@ -12,8 +12,8 @@ from agent_box_harness.errors import HarnessError
 
 def repository() -> Path:
     """The checkout: where this file lies, or the working directory above it."""
-    for start in (Path(__file__).resolve(), Path.cwd() / "."):
-        for folder in start.parents:
+    for start in (Path(__file__).resolve().parent, Path.cwd()):
+        for folder in (start, *start.parents):
             if (folder / "nixos-tests").is_dir() and (folder / "harness").is_dir():
                 return folder
     raise HarnessError("run this inside a checkout of agent-box")
