@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent_box_harness.errors import MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -21,11 +22,13 @@ class QmpError(MachineError):
 class Qmp:
     """One connection. Commands are serialized; events are kept in `events`."""
 
-    def __init__(self, path: Path, timeout: float = 10.0) -> None:
+    def __init__(
+        self, path: Path, timeout: float = 10.0, alive: Callable[[], bool] = lambda: True
+    ) -> None:
         self.events: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._buffer = b""
-        self._sock = connect_unix(path, timeout)
+        self._sock = connect_unix(path, timeout, alive)
         try:
             self._read(time.monotonic() + timeout)  # the greeting
             self.execute("qmp_capabilities", timeout=timeout)
@@ -86,8 +89,8 @@ class Qmp:
         return reply
 
 
-def connect_unix(path: Path, timeout: float) -> socket.socket:
-    """Connect to a UNIX socket that may not exist yet."""
+def connect_unix(path: Path, timeout: float, alive: Callable[[], bool]) -> socket.socket:
+    """Connect to a UNIX socket that may not exist yet, while `alive` says there is hope."""
     deadline = time.monotonic() + timeout
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -95,7 +98,7 @@ def connect_unix(path: Path, timeout: float) -> socket.socket:
             sock.connect(str(path))
         except OSError as error:
             sock.close()
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not alive():
                 raise MachineError(f"cannot reach QEMU at {path}: {error}") from error
             time.sleep(0.01)
         else:

@@ -35,6 +35,10 @@ _STRICT = "set -euo pipefail; "
 _INPUT = "/run/agent-box-harness-$$.stdin"
 
 
+class _OutOfTimeError(MachineError):
+    """Nothing arrived in time."""
+
+
 def request(command: str, timeout: float | None, stdin: bytes | None) -> bytes:
     """Return the bytes that make the shell run `command`."""
     if len(command.encode()) > MAX_COMMAND:
@@ -60,27 +64,36 @@ def parse_answer(answer: bytes) -> tuple[int, bytes]:
 class ShellChannel:
     """One connection to a root shell. Not for concurrent use; the owner keeps it to one user."""
 
-    def __init__(self, sock: socket.socket, name: str = "shell") -> None:
+    def __init__(self, sock: socket.socket, name: str = "shell", *, booting: bool = True) -> None:
         self.sock = sock
         self.name = name
+        self.booting = booting
+        """Whether the guest has yet to announce this shell."""
+        self.ready = False
         self._buffer = b""
 
-    def await_banner(self, timeout: float) -> None:
-        """Wait until a booting guest offers its shell. Raises MachineError."""
-        deadline = time.monotonic() + timeout
-        while BANNER not in self._buffer:
-            self._receive(deadline, "a root shell")
-        # What follows the banner on its line is only the line end.
-        self._buffer = self._buffer.partition(BANNER)[2].lstrip(b"\r\n")
+    def prepare(self, seconds: float) -> bool:
+        """Become ready within that time: by the banner, or by finding our place."""
+        if self.booting:
+            if not self._banner_within(seconds):
+                return False
+            self.booting = False
+            self._buffer = b""
+        self.synchronize(max(seconds, 10.0))
+        self.ready = True
+        return True
 
-    def banner_seen(self) -> bool:
-        """Return whether the banner has arrived, without waiting."""
-        try:
-            while BANNER not in self._buffer:
-                self._receive(time.monotonic(), "a root shell")
-        except MachineError:
-            return False
-        self._buffer = self._buffer.partition(BANNER)[2].lstrip(b"\r\n")
+    def restart(self) -> None:
+        """Expect the banner of a new boot."""
+        self.booting, self.ready, self._buffer = True, False, b""
+
+    def _banner_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while BANNER not in self._buffer:
+            try:
+                self._receive(deadline, "a root shell")
+            except _OutOfTimeError:
+                return False
         return True
 
     def synchronize(self, timeout: float) -> None:
@@ -128,7 +141,9 @@ class ShellChannel:
             chunk = self.sock.recv(65536)
         except (TimeoutError, BlockingIOError):
             seen = self._buffer[-300:]
-            raise MachineError(f"timed out waiting for {what}; received so far: {seen!r}") from None
+            raise _OutOfTimeError(
+                f"timed out waiting for {what}; received so far: {seen!r}"
+            ) from None
         except OSError as error:
             raise MachineError(f"the guest's {self.name} is gone: {error}") from error
         if not chunk:

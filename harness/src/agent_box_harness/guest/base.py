@@ -22,6 +22,7 @@ from agent_box_harness.guest.cache import (
     need_programs,
     run_logged,
 )
+from agent_box_harness.guest.initrd import unpack_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,8 @@ def build_base(progress: Callable[[str], None]) -> Path:
             log,
             "mmdebstrap",
         )
+        bzimage = (boot / "vmlinuz").read_bytes()
+        (boot / "kernel").write_bytes(unpack_kernel(bzimage) or bzimage)
         progress("writing the base disk")
         make_ext4(root, directory / "disk.ext4", DISK_SIZE, log)
         if not _as_root():

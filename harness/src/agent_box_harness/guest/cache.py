@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,18 @@ def entry(kind: str, key: str, make: Callable[[Path], None]) -> Path:
             raise
         fresh.rename(final)
     return final
+
+
+def prune(kind: str, prefix: str, keep: Path, seconds: float) -> None:
+    """Remove entries `<prefix>-*` of a kind, except `keep`, unused for that long.
+
+    A machine that still runs from one keeps its open files.
+    """
+    os.utime(keep)
+    oldest = time.time() - seconds
+    for path in (cache_root() / kind).glob(f"{prefix}-*"):
+        if path != keep and path.is_dir() and path.stat().st_mtime < oldest:
+            remove_tree(path)
 
 
 def remove_tree(path: Path) -> None:

@@ -58,10 +58,13 @@ class Layer:
         """Pull a unit in with a target; `kind` is wants or requires."""
         self.link(f"/etc/systemd/system/{target}.{kind}/{unit}", f"/etc/systemd/system/{unit}")
 
-    def tree(self, source: Path, target: str) -> None:
-        """Add a host directory; executables stay executable, byte code is left out."""
+    def tree(self, source: Path, target: str, *, byte_code: bool = False) -> None:
+        """Add the Python byte code below a host directory, or everything else.
+
+        Executables stay executable.
+        """
         for child in sorted(source.rglob("*")):
-            if "__pycache__" in child.parts or child.is_dir():
+            if child.is_dir() or ("__pycache__" in child.parts) != byte_code:
                 continue
             mode = 0o755 if child.stat().st_mode & 0o100 else 0o644
             relative = child.relative_to(source).as_posix()

@@ -1,0 +1,310 @@
+"""A machine in a systemd-nspawn container: native speed, the host's kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_box_harness import guard
+from agent_box_harness.errors import MachineError
+from agent_box_harness.guest.additions import AGENTS_MOUNT
+from agent_box_harness.machine import BOOT_TIMEOUT, Machine
+from agent_box_harness.netns import PortForward, unified_cgroup
+from agent_box_harness.transfer import ShellTransfer
+
+_ANSWER_GRACE = 15.0
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
+    "HOME": "/root",
+    "USER": "root",
+    "LANG": "C.UTF-8",
+    "PAGER": "",
+    "SYSTEMD_PAGER": "",
+}
+_NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
+
+# The overlay lives in a mount namespace of its own and goes with the last process.
+_LAUNCH = """
+set -e
+mount --make-rprivate /
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/merged"
+directory=$2
+shift 2
+exec "$@" --directory="$directory/merged"
+"""
+
+
+@dataclass(frozen=True)
+class ContainerRoot:
+    """What a container boots from; shared and never written."""
+
+    lower: tuple[Path, ...]
+    """Directories of the root, the topmost first."""
+    agents: Path | None = None
+    """Tree of the real agent CLIs."""
+
+
+@functools.cache
+def capabilities() -> frozenset[str]:
+    """Return what containers can do on this host."""
+    found = {"reboot"}
+    with contextlib.suppress(OSError):
+        unified = unified_cgroup(os.getpid())
+        if unified is not None:
+            controllers = (unified / "cgroup.controllers").read_text().split()
+            found |= {f"{name}-limits" for name in ("memory", "pids") if name in controllers}
+    return frozenset(found)
+
+
+class ContainerMachine(ShellTransfer, Machine):
+    """See `Machine`. `workdir` holds the changed files, the console log and the state."""
+
+    kind = "container"
+    time_factor = 1.0
+    description = "systemd-nspawn container on the host's kernel (native speed)"
+
+    def __init__(
+        self, root: ContainerRoot, workdir: Path, *, name: str = "box", detach: bool = False
+    ) -> None:
+        self.root = root
+        self.name = name
+        self.workdir = workdir
+        self.detach = detach
+        self.capabilities = capabilities()
+        self.history = []
+        workdir.mkdir(parents=True, exist_ok=True)
+        self.serial_log = workdir / "serial.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._leader = 0
+        self._pid = 0
+        self._boots = 0
+        self._wanted: dict[int, int] = {}
+        self._forwards: dict[int, PortForward] = {}
+
+    # -- lifecycle ---------------------------------------------------------
+
+    def start(self) -> None:
+        """See `Machine.start`."""
+        if self.is_up():
+            return
+        if os.geteuid() != 0:
+            raise MachineError("the container machine needs root; use --guest qemu")
+        self._forget()
+        for part in ("upper", "work", "merged"):
+            (self.workdir / part).mkdir(exist_ok=True)
+        if self.serial_log.exists():
+            self.serial_log.rename(self.workdir / f"serial-{self._boots}.log")
+        self._boots += 1
+        with tempfile.TemporaryDirectory(prefix="agent-box-") as directory:
+            notify = Path(directory) / "notify"
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.bind(str(notify))
+                self._launch(notify)
+                self._leader = self._await_leader(sock)
+        for guest, host in self._wanted.items():
+            self._forwards[guest] = PortForward(self._leader, host, guest)
+        self._save_state()
+
+    def is_up(self) -> bool:
+        """See `Machine.is_up`."""
+        if self._process is not None:
+            return self._process.poll() is None
+        return self._pid != 0 and Path(f"/proc/{self._pid}").exists()
+
+    def connect(self, timeout: float = BOOT_TIMEOUT) -> None:
+        """See `Machine.connect`."""
+        self.start()
+        deadline = time.monotonic() + timeout
+        # The leader is there before it has become systemd.
+        while not Path(f"/proc/{self._leader}/root/run/systemd/private").exists():
+            if not self.is_up():
+                raise MachineError(f"the container ended while booting:\n{self._last_errors()}")
+            if time.monotonic() > deadline:
+                raise MachineError(f"no systemd in the container within {timeout:.0f} s")
+            time.sleep(0.01)
+
+    def shutdown(self) -> None:
+        """See `Machine.shutdown`."""
+        if not self.is_up():
+            return
+        self.connect()
+        self.execute("systemctl --no-block poweroff")
+        self._wait_for_exit(BOOT_TIMEOUT)
+
+    def power_cut(self) -> None:
+        """Kill everything at once. The host's page cache survives, unlike in a power cut."""
+        if self.is_up():
+            self._kill()
+        self._forget()
+
+    def reboot(self) -> None:
+        """See `Machine.reboot`. All processes end in order and systemd starts on the same disk."""
+        self.shutdown()
+        self.start()
+        self.connect()
+
+    def close(self) -> None:
+        """See `Machine.close`."""
+        if self.is_up():
+            self._kill()
+        self._forget()
+        for part in ("merged", "work", "upper"):
+            shutil.rmtree(self.workdir / part, ignore_errors=True)
+        (self.workdir / "machine.json").unlink(missing_ok=True)
+
+    def forward_port(self, host: int = 0, guest: int = 80) -> int:
+        """See `Machine.forward_port`. Lasts as long as this process."""
+        if guest not in self._forwards:
+            self.connect()
+            self._forwards[guest] = PortForward(self._leader, host, guest)
+            self._wanted[guest] = self._forwards[guest].port
+        return self._forwards[guest].port
+
+    def interactive_argv(self, command: str, user: str = "root") -> list[str]:
+        """See `Machine.interactive_argv`."""
+        self.connect()
+        # The terminal of the host has no name in the container; --pty makes one that has.
+        return [
+            *self._enter(TERM=os.environ.get("TERM", "xterm-256color")),
+            "runuser", "--pty", "-l", user, "-w", "TERM", "-c", command,
+        ]  # fmt: skip
+
+    # -- beyond Machine ----------------------------------------------------
+
+    @property
+    def leader(self) -> int:
+        """Pid of the container's systemd, on the host."""
+        return self._leader
+
+    @classmethod
+    def reattach(
+        cls, root: ContainerRoot, workdir: Path, state: dict[str, Any]
+    ) -> ContainerMachine:
+        """Return the machine that another process left running in `workdir`."""
+        machine = cls(root, workdir, name=state["name"], detach=True)
+        machine._pid, machine._leader, machine._boots = state["pid"], state["leader"], 1
+        return machine
+
+    # -- inner helpers -----------------------------------------------------
+
+    def _execute(
+        self, command: str, timeout: float | None, stdin: bytes | None
+    ) -> tuple[int, bytes]:
+        self.connect()
+        limit = [] if timeout is None else ["timeout", "-k", "5", f"{timeout:.3f}"]
+        argv = [*self._enter(), *limit, "bash", "-c", f"set -euo pipefail; cd /tmp; {command}"]
+        with self.serial_log.open("ab") as errors:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+            try:
+                output, _ = process.communicate(
+                    stdin or b"", None if timeout is None else timeout + _ANSWER_GRACE
+                )
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise MachineError(f"`{command[:200]}` does not end") from None
+        if process.returncode < 0 or not self.is_up():
+            raise MachineError(f"the container ended during `{command[:200]}`")
+        return process.returncode, output
+
+    def _enter(self, **environment: str) -> list[str]:
+        """Return the argv prefix of a root process in all namespaces of the container."""
+        variables = {**_ENVIRONMENT, **environment}
+        inner = ["nsenter", f"--target={self._leader}", *_NAMESPACES, "--", "env", "-i"]
+        inner += [f"{key}={value}" for key, value in variables.items()]
+        cgroup = unified_cgroup(self._leader)
+        if cgroup is None:
+            return inner
+        # Else commands would count as the host's in whatever looks at cgroups.
+        join = f'echo $$ >{shlex.quote(str(cgroup / "cgroup.procs"))}; exec "$@"'
+        return ["sh", "-c", join, "-", *inner]
+
+    def _launch(self, notify: Path) -> None:
+        nspawn = [
+            "systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
+            f"--machine={self.name}", "--private-network", "--console=read-only",
+            "--link-journal=no", "--resolv-conf=off", "--timezone=off",
+        ]  # fmt: skip
+        if self.root.agents is not None:
+            nspawn.append(f"--bind-ro={self.root.agents}:{AGENTS_MOUNT}")
+        argv = [
+            "unshare", "--mount", "sh", "-c", _LAUNCH, "-",
+            ":".join(map(str, self.root.lower)), str(self.workdir), *nspawn,
+        ]  # fmt: skip
+        environment = {
+            **os.environ,
+            # Without it nspawn 252 gives the guest the host's legacy cgroups,
+            # which systemd 262 refuses to run on.
+            "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
+            "NOTIFY_SOCKET": str(notify),
+        }
+        with self.serial_log.open("ab") as log:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self._pid = self._process.pid
+        if not self.detach:
+            guard.protect(self._process)
+
+    def _await_leader(self, sock: socket.socket) -> int:
+        sock.settimeout(0.2)
+        deadline = time.monotonic() + BOOT_TIMEOUT
+        while time.monotonic() < deadline:
+            try:
+                message = sock.recv(4096).decode()
+            except TimeoutError:
+                if self.is_up():
+                    continue
+                raise MachineError(f"the container did not start:\n{self._last_errors()}") from None
+            for line in message.splitlines():
+                key, _, value = line.partition("=")
+                if key == "X_NSPAWN_LEADER_PID":
+                    return int(value)
+        self._kill()
+        raise MachineError("systemd-nspawn did not say where its container is")
+
+    def _wait_for_exit(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.is_up():
+            if time.monotonic() > deadline:
+                self._kill()
+                raise MachineError(f"{self.name} did not power off within {seconds:.0f} s")
+            time.sleep(0.02)
+        self._forget()
+
+    def _kill(self) -> None:
+        # The container's systemd first: it takes every other process with it.
+        for pid in (self._leader, self._pid):
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+        if self._process is not None:
+            guard.end(self._process)
+
+    def _forget(self) -> None:
+        for forward in self._forwards.values():
+            forward.close()
+        self._forwards = {}
+        if self._process is not None and self._process.poll() is not None:
+            guard.release(self._process)
+        self._process, self._pid, self._leader = None, 0, 0
+
+    def _save_state(self) -> None:
+        if self.detach:
+            state = {
+                "kind": self.kind, "name": self.name, "pid": self._pid, "leader": self._leader,
+            }  # fmt: skip
+            (self.workdir / "machine.json").write_text(json.dumps(state))
