@@ -33,8 +33,9 @@ GUEST = {
     "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
     "uidmap": "newuidmap",
     "e2fsprogs": "mke2fs",
-    "busybox-static": "busybox",
     "zstd": "zstd",
+    "openssh-client": "ssh",
+    "npm": "npm",
 }
 CONTAINER = {"systemd-container": "systemd-nspawn"}
 

@@ -112,7 +112,7 @@ class Guests:
         workdir.mkdir()
         if cold:
             return image.boot(kind, workdir)
-        return image.fresh(kind, workdir)
+        return image.fresh(kind, workdir, progress=self.say)
 
     def image(self, host: str) -> Image:
         """Return the image of a host: one for the whole run, with CLIs if a scenario needs them."""

@@ -159,7 +159,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Say which guest and accelerator this run uses, before anything boots."""
     guests = config.stash[guests_key]
-    return [f"guest: {guests.headline()}"] if guests.expected else []
+    if not guests.expected:
+        return []
+    # the probe of the accelerator may build the guest's base first, and tells so
+    with _uncaptured(config):
+        return [f"guest: {guests.headline()}"]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -292,12 +296,18 @@ def _progress(config: pytest.Config) -> Callable[[str], None]:
     """Print a line about a long step past pytest's capturing, from workers too."""
 
     def say(text: str) -> None:
-        capture = config.pluginmanager.getplugin("capturemanager")
-        shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
         terminal = sys.__stderr__
-        with shown:
+        with _uncaptured(config):
             if terminal is not None:
                 terminal.write(f"\n  {text}")
                 terminal.flush()
 
     return say
+
+
+def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is None:
+        return contextlib.nullcontext()
+    shown: contextlib.AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return shown
