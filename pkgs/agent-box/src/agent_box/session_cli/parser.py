@@ -18,11 +18,6 @@ STATES = ("starting", "running", "waiting", "crashed", "failed", "stopped", "unm
 
 SHELLS = ("bash", "zsh", "fish")
 
-# Options whose value is free text, which may well start with a dash (a list in Markdown does).
-_FREE_TEXT = frozenset(
-    {"--prompt", "--prompt-file", "--resume-prompt", "--remote-control-name", "--cwd", "--file"}
-)
-
 _EPILOG = """\
 exit status: 0 done, 1 something is broken, 2 wrong usage, 3 no such session, 4 conflict
 All commands take --json. Help on one command: agent-box-session COMMAND --help
@@ -137,8 +132,10 @@ def parse(argv: Sequence[str]) -> tuple[Parser, argparse.Namespace]:
     if "add" in words[:2] and "--" in words:  # the verb, perhaps after --json
         cut = words.index("--")
         words, extra = words[:cut], words[cut + 1 :]
-    options = {option for verb in subparsers(parser).values() for option in options_of(verb)}
-    arguments = parser.parse_args(list(_joined(words, options)))
+    leaf, words = _options_first(parser, words)
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        leaf.error(f"unrecognized arguments: {' '.join(unknown)}")
     arguments.extra_args = extra
     return parser, arguments
 
@@ -156,24 +153,61 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     return list(parser._option_string_actions)
 
 
-def _joined(words: list[str], options: set[str]) -> Iterator[str]:
-    """Yield `words` with `--prompt VALUE` made one word, so that VALUE may start with a dash."""
-    rest = iter(words)
-    for word in rest:
+def _options_first(
+    parser: argparse.ArgumentParser, words: list[str]
+) -> tuple[argparse.ArgumentParser, list[str]]:
+    """Return the parser of the verb in `words`, and `words` in an order that argparse copes with.
+
+    On its own, argparse takes an optional positional for missing when an option stands before
+    it, and the value of an option for another option when it starts with a dash.
+    """
+    for index, word in enumerate(words):
+        below = subparsers(parser).get(word)
+        if below is not None:
+            leaf, rest = _options_first(below, words[index + 1 :])
+            return leaf, [*words[: index + 1], *rest]
+        if not word.startswith("-"):
+            break
+    if subparsers(parser):
+        return parser, words
+    options: list[str] = []
+    positionals: list[str] = []
+    following = iter(words)
+    for word in following:
         if word == "--":
-            yield word
-            yield from rest
-            return
-        if word in _FREE_TEXT:
-            value = next(rest, None)
-            if value is None:
-                yield word
-            elif value in options:  # a forgotten value, for argparse to complain about
-                yield from (word, value)
-            else:
-                yield f"{word}={value}"
+            positionals += ["--", *following]
+        elif _looks_like_text(word):
+            positionals.append(word)
         else:
-            yield word
+            options += _with_value(parser, word, following)
+    if "--" not in positionals and any(_looks_dashed(word) for word in positionals):
+        positionals.insert(0, "--")
+    elif "--" in positionals:
+        positionals.remove("--")
+        positionals.insert(0, "--")
+    return parser, [*options, *positionals]
+
+
+def _with_value(parser: argparse.ArgumentParser, option: str, rest: Iterator[str]) -> list[str]:
+    """Return `option` with the value that it takes from `rest`, if it takes one."""
+    action = parser._option_string_actions.get(option)
+    if action is None or action.nargs == 0:
+        return [option]
+    value = next(rest, None)
+    if value is None:
+        return [option]
+    if value.partition("=")[0] in parser._option_string_actions:
+        return [option, value]  # a forgotten value, for argparse to complain about
+    return [f"{option}={value}"] if option.startswith("--") else [option, value]
+
+
+def _looks_like_text(word: str) -> bool:
+    # No option contains blanks, but `--option=a value` may.
+    return not _looks_dashed(word) or any(char.isspace() for char in word.partition("=")[0])
+
+
+def _looks_dashed(word: str) -> bool:
+    return len(word) > 1 and word.startswith("-")
 
 
 def _name(parser: argparse.ArgumentParser) -> None:

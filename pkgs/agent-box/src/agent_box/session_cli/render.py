@@ -172,7 +172,7 @@ def enumerate_names(names: Iterable[str]) -> str:
 
 
 def _moment(at: float | None, now: float) -> str | None:
-    if at is None:
+    if not at:  # zero: nobody watched
         return None
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     return f"{stamp} ({duration(max(now - at, 0))} ago)"
