@@ -128,7 +128,7 @@ def test_expect_in_shows_the_output(tmp_path):
 
 def test_the_stub_takes_the_place_of_the_box_own_command(tmp_path):
     box = make(tmp_path, readlink="/opt/agents/claude/real/claude", mkdir="")
-    box.use_stub("claude")
+    box.use_stub("claude", signed_in=False)
     assert "ln -sfn /opt/agent-box-stub/stub_agent.py" in box.machine.seen[-1]
     assert box.machine.seen[-1].endswith("/opt/agents/claude/bin/claude")
     with pytest.raises(RequestFailedError, match=r"no agent pi .it has claude"):

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 STUB_SOURCE = Path(__file__).with_name("stub_agent.py")
 STUB_PATH = "/opt/agent-box-stub/stub_agent.py"
 BOX_JSON = "/etc/agent-box/box.json"
+CREDENTIALS = {
+    "claude": (".claude/.credentials.json", {"claudeAiOauth": {"accessToken": "of a stub"}}),
+    "codex": (".codex/auth.json", {"OPENAI_API_KEY": "of a stub"}),
+    "opencode": (".local/share/opencode/auth.json", {"stub": {"type": "api", "key": "of a stub"}}),
+    "pi": (".pi/agent/auth.json", {"stub": {"type": "api_key", "key": "of a stub"}}),
+}
+"""Agent -> the file below a home that makes it signed in, and a content that does."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +237,7 @@ class Box:
 
     def pane_text(self, user: str, name: str) -> str:
         """The screen of a session, as a person attached to it would read it."""
-        return self.tmux(user, f"capture-pane -p -t ={name}:").check("capture-pane").out
+        return self.tmux(user, f"capture-pane -p -t ={name}:").check("capture-pane").out.rstrip()
 
     def tmux(self, user: str, arguments: str, timeout: float | None = COMMAND_TIMEOUT) -> Result:
         """Talk to the user's tmux server; never starts one."""
@@ -258,8 +265,12 @@ class Box:
 
     # -- the steerable agent --------------------------------------------------------------
 
-    def use_stub(self, agent: str) -> None:
-        """Put the stub agent in the place of a real CLI; sessions started from now on get it."""
+    def use_stub(self, agent: str, *, signed_in: bool = True) -> None:
+        """Put the stub agent in the place of a real CLI; sessions started from now on get it.
+
+        It is signed in for every user, unless told otherwise: no prompt reaches an agent that
+        is not.
+        """
         command = self._agent_command(agent)
         self.machine.write_file(STUB_PATH, STUB_SOURCE.read_bytes(), mode=0o755)
         if agent not in self._real_commands:
@@ -269,6 +280,17 @@ class Box:
             f"mkdir -p {shlex.quote(str(Path(command).parent))} && "
             f"ln -sfn {STUB_PATH} {shlex.quote(command)}"
         )
+        if signed_in:
+            for user in self.users:
+                self.sign_in(user, agent)
+
+    def sign_in(self, user: str, agent: str) -> None:
+        """Give a user credentials that look real to the box. No real CLI would take them."""
+        name, content = CREDENTIALS[agent]
+        path = f"{self.home(user)}/{name}"
+        script = f'umask 077; mkdir -p "${{0%/*}}"; cat >{shlex.quote(path)}'
+        command = f"sh -c {shlex.quote(script)} {shlex.quote(path)}"
+        self.as_user(user, command, stdin=json.dumps(content)).check(f"signing {agent} in")
 
     def use_real(self, agent: str) -> None:
         """Put the real CLI back after `use_stub`."""

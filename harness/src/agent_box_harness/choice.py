@@ -13,7 +13,9 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agent_box_harness import guest
 from agent_box_harness.errors import HarnessError
+from agent_box_harness.guest import image as images
 from agent_box_harness.machine import ALL_CAPABILITIES
 
 if TYPE_CHECKING:
@@ -31,9 +33,7 @@ AGENTS = "agents"
 @functools.cache
 def accelerated() -> bool:
     """Tell whether hardware acceleration really works here (probed once; takes seconds)."""
-    from agent_box_harness import qemu
-
-    return bool(qemu.accelerator().name == "kvm")
+    return images.accelerator().name == "kvm"
 
 
 def container_works() -> bool:
@@ -43,10 +43,11 @@ def container_works() -> bool:
 
 def capabilities(kind: Kind) -> frozenset[str]:
     """What machines of a kind can do on this host."""
+    if kind == "qemu":
+        return ALL_CAPABILITIES | {AGENTS}
     from agent_box_harness import container
 
-    found: frozenset[str] = ALL_CAPABILITIES if kind == "qemu" else container.capabilities()
-    return found | {AGENTS}
+    return container.capabilities() | {AGENTS}
 
 
 def candidates(choice: str) -> list[Kind]:
@@ -116,8 +117,6 @@ class Guests:
 
     def image(self, host: str) -> Image:
         """Return the image of a host: one for the whole run, with CLIs if a scenario needs them."""
-        from agent_box_harness import guest
-
         if host not in self._images:
             needs = self.expected.get(host, frozenset())
             kinds = tuple(candidates(self.choice))
