@@ -103,6 +103,9 @@ class Bench:
     def run(self) -> Iterator[Measurement]:
         """Measure one row after the other; leaves no session of its own behind."""
         self.clean()
+        others = [v["name"] for v in self.client.call("ls")["sessions"] if v["state"] == "running"]
+        for name in others:
+            self.client.call("stop", name=name)
         yield from self.idle(0)
         yield self.add("add-live", "add, until live (control socket)", self._add_by_socket)
         yield self.add("add-live-cli", "add, until live (agent-box-session add)", self._add_by_cli)
@@ -112,6 +115,8 @@ class Bench:
         yield from self.idle(4)
         yield from self.idle(20)
         self.clean()
+        for name in others:
+            self.client.call("start", name=name)
 
     def clean(self) -> None:
         """Remove every session that a bench made."""
