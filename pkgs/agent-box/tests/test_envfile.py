@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import stat
 import subprocess
@@ -23,6 +22,9 @@ KEYS = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,20}\Z").filter(
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
 NASTY = st.text(st.sampled_from("$'\"\\\n\r\t x=#n\x7f\x01é\u2028"), max_size=12)
 VALUES = TEXT | NASTY
+
+
+SOURCES = {"PYTHONPATH": str(Path(envfile.__file__).parents[1])}
 
 
 @pytest.fixture
@@ -90,6 +92,7 @@ def test_what_is_not_quoted_from_end_to_end_is_plain(raw):
     assert envfile.parse_value(raw) == raw
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_every_value_survives_on_one_line(value):
     line = envfile.format_value(value)
@@ -97,7 +100,9 @@ def test_every_value_survives_on_one_line(value):
     assert envfile.parse_value(line) == value
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40
+)
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.dictionaries(KEYS, VALUES, max_size=5))
 def test_round_trip_through_the_file(tmp_path: Path, first, second):
     path = tmp_path / "env"
@@ -110,6 +115,7 @@ def test_round_trip_through_the_file(tmp_path: Path, first, second):
     assert envfile.read(path) == {key: value for key, value in second.items() if key not in first}
 
 
+@settings(deadline=None)
 @given(data=st.binary(max_size=200), key=KEYS, value=VALUES)
 def test_lines_of_others_stay_as_they_are(data, key, value):
     document = envfile.EnvFile(data)
@@ -194,18 +200,16 @@ def test_values_that_no_program_could_start_with(path: Path):
     assert envfile.keys(path) == ["K"]
 
 
-def _set_one(path: Path, number: int) -> None:
-    envfile.set_values(path, {f"KEY_{number}": f"value\n{number}"})
-
-
 def test_fifty_parallel_sets_lose_nothing(path: Path):
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_set_one, args=(path, number)) for number in range(50)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert all(worker.exitcode == 0 for worker in workers)
+    code = (
+        "import pathlib, sys; from agent_box import envfile; path, n = sys.argv[1:];"
+        "envfile.set_values(pathlib.Path(path), {f'KEY_{n}': f'value\\n{n}'})"
+    )
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, path, str(number)], env=SOURCES)
+        for number in range(50)
+    ]
+    assert [worker.wait(60) for worker in workers] == [0] * 50
     assert envfile.read(path) == {f"KEY_{n}": f"value\n{n}" for n in range(50)}
     assert sorted(item.name for item in path.parent.iterdir()) == ["env", "env.lock"]
 
@@ -286,7 +290,7 @@ def test_reading_imports_next_to_nothing():
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(Path(envfile.__file__).parents[1])},
+        env=SOURCES,
         capture_output=True,
         text=True,
         check=True,

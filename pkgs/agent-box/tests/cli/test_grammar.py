@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_box.session_cli import completion
@@ -55,6 +55,7 @@ def test_version(cli):
     assert cli("--version").out.startswith("agent-box-session ")
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20))
 def test_option_values_are_free_text(text):
     options = {
@@ -118,3 +119,53 @@ def test_bash_completion_completes(tmp_path):
     assert complete("env", "un") == ["unset"]
     assert complete("completion", "z") == ["zsh"]
     assert "--no-wait" in complete("add", "--no")
+
+
+def test_fish_completion_completes(tmp_path):
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    fake = tmp_path / "agent-box-session"
+    fake.write_text("#!/bin/sh\nprintf 'main\\nreview\\n'\n")
+    fake.chmod(0o755)
+    script = tmp_path / "script"
+    script.write_text(completion.fish())
+
+    def complete(line: str) -> list[str]:
+        result = subprocess.run(
+            ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)},
+        )
+        return [row.split("\t")[0] for row in result.stdout.splitlines()]
+
+    assert set(complete("agent-box-session re")) == {"restart", "rename"}
+    assert complete("agent-box-session rm ma") == ["main"]
+    assert complete("agent-box-session add --agent co") == ["codex"]
+    assert "unset" in complete("agent-box-session env ")
+
+
+def test_zsh_completion_completes(tmp_path):
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    script = tmp_path / "script"
+    script.write_text(completion.zsh())
+    # What compadd is asked to offer, without a line editor.
+    program = f"""
+        compdef() {{ : }}; _describe() {{ print -l describe $verbs }}; _files() {{ print files }}
+        compadd() {{ shift; print -l -- "$@" }}
+        agent-box-session() {{ print -l main review }}
+        source {script}
+        offer() {{ words=("$@"); CURRENT=$#words; _agent_box_session }}
+        offer agent-box-session ''; print --; offer agent-box-session rm ''; print --
+        offer agent-box-session add --cwd ''; print --; offer agent-box-session add --agent ''
+    """
+    result = subprocess.run(
+        ["zsh", "-f", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stderr == ""
+    assert "\nrestart:" in result.stdout
+    assert "main\nreview" in result.stdout
+    assert "\nfiles\n" in result.stdout
+    assert "codex\n" in result.stdout

@@ -113,7 +113,11 @@ _agent_box_session() {{
     esac
     compadd -- $choices
 }}
-compdef _agent_box_session {PROGRAM}
+if [[ $funcstack[1] == _agent* ]]; then  # found by its file name in $fpath
+    _agent_box_session "$@"
+else
+    compdef _agent_box_session {PROGRAM}
+fi
 """
 
 
