@@ -16,9 +16,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 HOSTS = ("bare-metal", "test", "vm")
 """Hosts that are rendered, each a file in `hosts/`."""
@@ -187,7 +189,9 @@ def locked_nixpkgs(repo: Path, nix: Sequence[str]) -> str:
         )
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         details = getattr(error, "stderr", "") or str(error)
-        message = f"the pinned nixpkgs cannot be fetched; name a checkout with --nixpkgs.\n{details}"
+        message = (
+            f"the pinned nixpkgs cannot be fetched; name a checkout with --nixpkgs.\n{details}"
+        )
         raise RenderError(message) from None
     return str(json.loads(result.stdout))
 
@@ -196,7 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Render the hosts, or check that what is committed is not stale. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/render", description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="only tell whether it is stale")
-    parser.add_argument("--nixpkgs", help="nixpkgs to evaluate with; default: the one in flake.lock")
+    parser.add_argument(
+        "--nixpkgs", help="nixpkgs to evaluate with; default: the one in flake.lock"
+    )
     parser.add_argument(
         "--module", action="append", type=Path, default=[], help="NixOS module to add, repeatable"
     )
