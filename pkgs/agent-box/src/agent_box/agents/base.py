@@ -151,7 +151,8 @@ class Launch:
     in `argv`; `resumes` that a recorded conversation is continued. `note` is a sentence for the
     log. `launch_id` is the id that `AGENT_BOX_SESSION_ID` carries in this run: keep it as
     `Record.launch_id` (it differs from the given one when the agent moved on to another
-    conversation by itself).
+    conversation by itself). `typed` is text for the caller to paste into the pane, Enter behind
+    it, as soon as the agent shows its input: set when the CLI takes no words on a resume.
     """
 
     argv: list[str]
@@ -160,6 +161,7 @@ class Launch:
     resumes: bool
     note: str | None = None
     launch_id: str | None = None
+    typed: str | None = None
 
 
 class Agent:

@@ -6,6 +6,8 @@ the first message that is submitted, also with one that goes nowhere for want of
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import re
@@ -28,6 +30,9 @@ _KEY_TAIL = 20
 _APPROVED = ("customApiKeyResponses", "approved")
 _REJECTED = ("customApiKeyResponses", "rejected")
 _ROTATIONS = 64
+# Lines of a transcript that are read in search of words: they stand near the beginning.
+_SCAN_LINES = 400
+_COMMANDS = ("<local-command-", "<command-name>", "<command-message>")
 _BARE_WORD = re.compile(r"[A-Za-z][A-Za-z-]*\Z")
 _SELECTED = re.compile("\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} +\\d+\\. ")
 
@@ -44,8 +49,10 @@ class Claude(Agent):
             (("hasCompletedOnboarding",), True),
             (("projects", here, "hasCompletedProjectOnboarding"), True),
         ]
-        for directory in (here, *_added_directories(ctx.entry.extra_args, here)):
-            state.append((("projects", directory, "hasTrustDialogAccepted"), True))
+        state += [
+            (("projects", directory, "hasTrustDialogAccepted"), True)
+            for directory in (here, *_added_directories(ctx.entry.extra_args, here))
+        ]
         settings: list[Setting] = []
         if ctx.entry.skip_permissions:
             settings.append((("skipDangerousModePermissionPrompt",), True))
@@ -53,17 +60,20 @@ class Claude(Agent):
         # The user put the key into the env file to have it used; the dialog that asks again has
         # "No" preselected. An explicit earlier "No" stands.
         members: list[Member] = [(key, _APPROVED, _REJECTED)] if key else []
-        try:
+        # Where a file cannot be edited the session starts anyway and shows its dialog, which
+        # `attention` reports; the other file is no worse for it.
+        with contextlib.suppress(OSError, Unfit):
             merge_json(_state_file(ctx), state, members=members)
+        with contextlib.suppress(OSError, Unfit):
             merge_json(_config_directory(ctx) / "settings.json", settings, [(("theme",), "dark")])
-        except (OSError, Unfit):
-            # The session starts anyway and shows its dialog; `attention` reports that.
-            return
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build claude's argv, resuming the conversation that this session was last in."""
         entry = ctx.entry
-        conversation = self.conversation(ctx)
+        conversation, transcripts = _chain(ctx)
+        # A transcript that holds commands only (/login, /clear) takes the id but leaves nothing
+        # to continue.
+        resumes = conversation is not None and _spoken(transcripts[-1])
         argv = [ctx.box.agents[self.name].command]
         if entry.skip_permissions:
             argv.append("--dangerously-skip-permissions")
@@ -77,7 +87,7 @@ class Claude(Agent):
         else:
             argv += ["--session-id", ctx.record.launch_id]
         argv += entry.extra_args
-        text, delivers = choose(ctx, prompt, resumes=conversation is not None)
+        text, delivers = choose(ctx, prompt, resumes=resumes)
         if text:
             # A lone word is looked up among claude's sub-commands even behind "--": the prompt
             # "doctor" would run `claude doctor`. The blank is trimmed from the message later.
@@ -86,26 +96,14 @@ class Claude(Agent):
             argv,
             env,
             delivers_prompt=delivers,
-            resumes=conversation is not None,
+            resumes=resumes,
             launch_id=env["AGENT_BOX_SESSION_ID"],
         )
 
     def conversation(self, ctx: Context) -> str | None:
-        """Return the newest id in this session's chain of conversations that has a transcript."""
-        projects = _config_directory(ctx) / "projects"
-        live = state_directory(ctx.user) / "live"
-        current, found = ctx.record.launch_id, None
-        seen: set[str] = set()
-        while valid_uuid(current) and current not in seen and len(seen) < _ROTATIONS:
-            seen.add(current)
-            if _has_transcript(projects, ctx.entry.working_directory, current):
-                found = current
-            current = _read_short(live / current)
-        if found is None and valid_uuid(ctx.record.conversation):
-            recorded = str(ctx.record.conversation)
-            if _has_transcript(projects, ctx.entry.working_directory, recorded):
-                found = recorded
-        return found
+        """Return the newest id of this session's conversations, once one of them has words."""
+        newest, transcripts = _chain(ctx)
+        return newest if any(_spoken(path) for path in reversed(transcripts)) else None
 
     def signed_in(self, ctx: Context) -> bool | None:
         """Look for credentials where claude does: environment, settings, its own store."""
@@ -157,6 +155,9 @@ class Claude(Agent):
         return None
 
 
+# Transcripts only ever grow, so one with words keeps them.
+_known_spoken: set[Path] = set()
+
 _HOOKS = {
     "hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "agent-box-hook"}]}]}
 }
@@ -195,17 +196,77 @@ def _state_file(ctx: Context) -> Path:
     return (Path(configured) if configured else ctx.user.home) / ".claude.json"
 
 
-def _has_transcript(projects: Path, directory: str, conversation: str) -> bool:
-    """Return whether `<conversation>.jsonl` lies in any project (claude may have changed cwd)."""
+def _chain(ctx: Context) -> tuple[str | None, list[Path]]:
+    """Follow the session from conversation to conversation.
+
+    Returns the newest id with a transcript, and the transcripts from the oldest to the newest.
+    """
+    projects = _config_directory(ctx) / "projects"
+    live = state_directory(ctx.user) / "live"
+    newest: str | None = None
+    transcripts: list[Path] = []
+    seen: set[str] = set()
+    for start in (ctx.record.launch_id, ctx.record.conversation or ""):
+        current = start
+        while valid_uuid(current) and current not in seen and len(seen) < _ROTATIONS:
+            seen.add(current)
+            path = _transcript(projects, ctx.entry.working_directory, current)
+            if path is not None:
+                newest = current
+                transcripts.append(path)
+            current = _read_short(live / current)
+        if newest is not None:
+            break
+    return newest, transcripts
+
+
+def _transcript(projects: Path, directory: str, conversation: str) -> Path | None:
+    """Return `<conversation>.jsonl` from whatever project (claude may have changed its cwd)."""
     file = conversation + ".jsonl"
     # Where it nearly always is, before looking through every project.
-    if (projects / re.sub(r"[^A-Za-z0-9]", "-", directory) / file).is_file():
-        return True
+    usual = projects / re.sub(r"[^A-Za-z0-9]", "-", directory) / file
+    if usual.is_file():
+        return usual
     try:
         with os.scandir(projects) as entries:
-            return any(Path(entry.path, file).is_file() for entry in entries)
+            paths = (Path(entry.path, file) for entry in entries)
+            return next((path for path in paths if path.is_file()), None)
+    except OSError:
+        return None
+
+
+def _spoken(transcript: Path) -> bool:
+    """Return whether a transcript holds more than commands that claude ran by itself."""
+    if transcript in _known_spoken:
+        return True
+    commands = False
+    try:
+        with transcript.open("rb") as file:
+            for line in itertools.islice(file, _SCAN_LINES):
+                kind = _speech(line)
+                if kind == "words":
+                    _known_spoken.add(transcript)
+                    return True
+                commands = commands or kind == "command"
     except OSError:
         return False
+    return not commands
+
+
+def _speech(line: bytes) -> str | None:
+    if b'"assistant"' not in line and b'"user"' not in line:
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("type") not in ("assistant", "user"):
+        return None
+    message = record.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if record["type"] == "user" and isinstance(content, str) and content.startswith(_COMMANDS):
+        return "command"
+    return "words"
 
 
 def _read_short(path: Path) -> str:

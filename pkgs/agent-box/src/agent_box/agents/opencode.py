@@ -44,7 +44,9 @@ class OpenCode(Agent):
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build opencode's argv; a first prompt carries the stamp that identifies it later."""
-        conversation = self.conversation(ctx)
+        # With --session, --prompt is ignored without a word. A kickoff prompt therefore always
+        # opens a conversation; what else is to be said on a resume has to be typed.
+        conversation = None if prompt else self.conversation(ctx)
         text, delivers = choose(ctx, prompt, resumes=conversation is not None)
         argv = [ctx.box.agents[self.name].command]
         if ctx.entry.skip_permissions:
@@ -52,17 +54,17 @@ class OpenCode(Agent):
         if conversation:
             argv += ["--session", conversation]
         argv += ctx.entry.extra_args
-        if text:
+        if text and not conversation:
             # One word with its option: as a word of its own, a text that starts with a dash
             # would be read as options.
-            first = "" if conversation else f"{stamp(ctx.record.launch_id)} "
-            argv.append(f"--prompt={first}{text}")
+            argv.append(f"--prompt={stamp(ctx.record.launch_id)} {text}")
         return Launch(
             argv,
             knobs(ctx, {"OPENCODE_DISABLE_AUTOUPDATE": "1"}),
             delivers_prompt=delivers,
             resumes=conversation is not None,
             launch_id=ctx.record.launch_id,
+            typed=text if conversation else None,
         )
 
     def conversation(self, ctx: Context) -> str | None:

@@ -32,8 +32,9 @@ class Pi(Agent):
         argv = [ctx.box.agents[self.name].command, "--approve"]
         argv += ["--session-id", conversation or ctx.record.launch_id, *ctx.entry.extra_args]
         if text:
-            # Words with a leading "@" name files, also behind "--"; a blank makes them words.
-            argv += ["--", " " + text if text.startswith(("@", "-")) else text]
+            # No "--": 0.80 refuses it. A word with a leading "@" names a file (even behind "--")
+            # and one with "-" an option; behind a blank they are just words.
+            argv.append(" " + text if text.startswith(("@", "-")) else text)
         note = None if ctx.entry.skip_permissions else "pi never asks before it acts"
         return Launch(
             argv,
