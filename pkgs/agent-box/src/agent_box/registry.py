@@ -8,6 +8,7 @@ before it is acknowledged.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 VERSION = 1
 MAX_BYTES = 64 * 1024 * 1024
 """A larger registry is a mistake, not a list of sessions."""
+
+
+MAX_DEPTH = 100
+"""Nesting of the document; entries need three."""
 
 
 class RegistryError(ConflictError):
@@ -102,12 +107,35 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _check_depth(raw: object) -> None:
+    """Refuse what could be read and not written again: the writer recurses deeper."""
+    layer, depth = [raw], 0
+    while layer:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        inner: list[object] = []
+        for item in layer:
+            if isinstance(item, dict):
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
+        layer = [item for item in inner if isinstance(item, (dict, list))]
+
+
 def parse(data: bytes, home: str) -> Document:
     """Parse `data`; raise `ValueError` when it is no registry as a whole."""
     try:
-        raw = json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicates)
+        raw = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    _check_depth(raw)
     if not isinstance(raw, dict) or not isinstance(raw.get("sessions"), dict):
         raise ValueError('it is not an object with a "sessions" object in it')
     document = Document(raw)
@@ -139,7 +167,10 @@ def parse(data: bytes, home: str) -> Document:
 def _invalid(name: str, item: object, seen: dict[str, str]) -> str | None:
     """Return what is wrong with an entry, or None."""
     if not naming.is_valid(name):
-        return "its name has characters other than letters, digits, '-' and '_'"
+        return (
+            "its name is not one that a session can have: letters, digits, '-' and '_', the first "
+            f"a letter or digit, at most {naming.MAX_LENGTH}"
+        )
     try:
         fields = msgspec.convert(item, _Fields)
     except msgspec.ValidationError as error:
@@ -151,9 +182,10 @@ def _invalid(name: str, item: object, seen: dict[str, str]) -> str | None:
             return f"its boxSessionId is also that of '{seen[fields.box_session_id]}' (remove it)"
     if fields.working_directory and not fields.working_directory.startswith("/"):
         return f"its workingDirectory {fields.working_directory!r} is not an absolute path"
-    texts = [fields.initial_prompt or "", fields.resume_prompt or "", *(fields.extra_args or [])]
-    if any("\0" in text for text in texts):
-        return "a prompt or argument holds a NUL character"
+    texts = [fields.initial_prompt, fields.resume_prompt, fields.working_directory]
+    texts += [fields.remote_control_name, *(fields.extra_args or [])]
+    if any("\0" in text for text in texts if text):
+        return "a prompt, argument or directory holds a NUL character"
     return None
 
 
@@ -272,8 +304,10 @@ class Store:
             ) from None
 
     def _remember(self, data: bytes) -> None:
-        atomic_write(self.last_good_path, data, durable=False)
-        self._last_good = data
+        # The copy is for a later start; a full disk must not refuse what the registry says.
+        with contextlib.suppress(OSError):
+            atomic_write(self.last_good_path, data, durable=False)
+            self._last_good = data
 
 
 class RegistryMissingError(RegistryError, FileNotFoundError):

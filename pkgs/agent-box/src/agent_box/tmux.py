@@ -29,6 +29,9 @@ COLUMNS, LINES = 200, 50
 class TmuxError(Exception):
     """tmux refused a command."""
 
+    output = ""
+    """What it printed before that."""
+
 
 class TmuxDownError(TmuxError):
     """No server listens on the socket."""
@@ -43,6 +46,9 @@ class Pane:
     """The pane of a session that runs its agent, or the first one of a foreign session."""
 
     session: str
+    """The session's present name."""
+    session_key: str
+    """tmux's own id of the session, such as `$3`: it never means another one later."""
     pane: str
     """tmux's own id, such as `%3`."""
     pid: int
@@ -57,6 +63,8 @@ class Pane:
     """The agent-box id that the session was started for; None for a foreign session."""
     launch: str | None
     """Identifies the launch, so that a later one is told from this one."""
+    lost: bool = False
+    """The agent's pane is gone, while other windows keep the session open."""
 
     @property
     def ended(self) -> bool:
@@ -77,6 +85,7 @@ _FORMAT = "|".join(
         "@agent-box-id",
         "@agent-box-pane",
         "@agent-box-launch",
+        "session_id",
         "session_name",
     )
 )
@@ -131,54 +140,37 @@ class Tmux:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(signal.SIGKILL)
         if process.returncode:
-            raise _error(err.decode("utf-8", "replace").strip())
+            failure = _error(err.decode("utf-8", "replace").strip())
+            failure.output = out.decode("utf-8", "replace")
+            raise failure
         return out.decode("utf-8", "replace")
 
     async def panes(self, timeout: float | None = None) -> dict[str, Pane]:  # noqa: ASYNC109
-        """Return the agent's pane of every session, by session name.
+        """Return the agent's pane of every session, by session name."""
+        return (await self.state(timeout))[1]
 
-        A session that lost its agent's pane is there with its first pane and no id of ours
-        for the pane; `pane` then differs from what was started, and `pid` with it.
+    async def state(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> tuple[int, dict[str, Pane]]:
+        """Return the server's process id and the agent's pane of every session, by name.
+
+        Of a foreign session it is the first pane. A session of ours that lost its agent's
+        pane is there as `lost`, with its process ended.
         """
+        ask = ("display-message", "-p", "#{pid}", ";", "list-panes", "-a", "-F", _FORMAT)
         try:
-            text = await self.run("list-panes", "-a", "-F", _FORMAT, timeout=timeout)
+            text = await self.run(*ask, timeout=timeout)
         except TmuxDownError:
             raise
         except TmuxError as error:
-            if "no current" in str(error) or "no sessions" in str(error):
-                return {}
-            raise
-        found: dict[str, Pane] = {}
-        for line in text.splitlines():
-            fields = line.split("|", 10)
-            if len(fields) != 11:
-                continue
-            pane, pid, dead, code, signo, attached, activity, ours, main, launch, session = fields
-            if ours and main and pane != main:
-                continue
-            if session in found:
-                continue
-            found[session] = Pane(
-                session=session,
-                pane=pane,
-                pid=int(pid or 0),
-                dead=dead == "1",
-                code=int(code) if code.isdigit() else None,
-                signal=_signal_number(signo),
-                attached=int(attached or 0),
-                activity=int(activity or 0),
-                session_id=ours or None,
-                launch=launch or None,
-            )
-        return found
-
-    async def server_pid(self) -> int:
-        """Return the server's process id."""
-        return int(await self.run("display-message", "-p", "#{pid}"))
-
-    async def session_names(self) -> set[str]:
-        """Return all sessions, those whose agent pane is gone included."""
-        return set((await self.run("list-sessions", "-F", "#{session_name}")).splitlines())
+            if "no current" not in str(error) and "no sessions" not in str(error):
+                raise
+            text = error.output
+        first, _, rest = text.partition("\n")
+        if not first.isdigit():
+            raise TmuxError(f"tmux printed {first[:100]!r} in place of its process id")
+        return int(first), _parse_panes(rest)
 
     async def start(
         self, name: str, cwd: str, session_id: str, launch: str, argv: Sequence[str]
@@ -198,8 +190,20 @@ class Tmux:
         return int(out)
 
     async def respawn(self, pane: Pane, cwd: str, launch: str, argv: Sequence[str]) -> int:
-        """Start `argv` in the pane of an ended process; whoever watches keeps watching."""
-        target = f"={pane.session}:"
+        """Start `argv` in the pane of an ended process; whoever watches keeps watching.
+
+        Where the pane is lost a new window takes its place.
+        """
+        target = f"{pane.session_key}:"
+        if pane.lost:
+            opened = await self.run(
+                *("new-window", "-P", "-F", "#{pane_id} #{pane_pid}", "-t", target, "-c", cwd),
+                *("--", *argv, ";"),
+                *("set-option", "-p", "-t", target, "remain-on-exit", "on", ";"),
+                *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
+                *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
+            )
+            return int(opened.split()[1])
         out = await self.run(
             *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
             *("respawn-pane", "-k", "-t", pane.pane, "-c", cwd, "--", *argv, ";"),
@@ -208,21 +212,17 @@ class Tmux:
         return int(out)
 
     async def kill(self, pane: Pane) -> None:
-        """End the session of `pane`; one that is gone already is fine.
-
-        Addressed by the pane's id, which tmux never reuses: a new session that got the
-        name in the meantime is not hit.
-        """
+        """End the session of `pane`; a session that is gone already is fine."""
         with contextlib.suppress(TmuxDownError):
             try:
-                await self.run("kill-session", "-t", pane.pane)
+                await self.run("kill-session", "-t", pane.session_key)
             except TmuxError as error:
-                if "can't find" not in str(error):
+                if not any(text in str(error) for text in ("can't find", "no current")):
                     raise
 
-    async def rename(self, old: str, new: str) -> None:
-        """Rename a session; the environment of its processes keeps the old name."""
-        await self.run("rename-session", "-t", f"={old}", new)
+    async def rename(self, pane: Pane, new: str) -> None:
+        """Rename the session of `pane`; its processes' environment keeps the old name."""
+        await self.run("rename-session", "-t", pane.session_key, new)
 
     async def capture(self, pane: str, history: int = 0) -> str:
         """Return the text of `pane` with up to `history` lines of scrollback before it."""
@@ -243,6 +243,36 @@ class Tmux:
         except TmuxError:
             return False
         return True
+
+
+def _parse_panes(text: str) -> dict[str, Pane]:
+    """Return what `list-panes -F _FORMAT` printed, one pane a session."""
+    found: dict[str, Pane] = {}
+    for line in text.splitlines():
+        fields = line.split("|", 11)
+        if len(fields) != 12:
+            continue
+        pane, pid, dead, code, signo, attached, activity, ours, main, launch, key, name = fields
+        lost = bool(ours) and pane != main
+        known = found.get(name)
+        if known is not None and (lost or not known.lost):
+            continue
+        found[name] = Pane(
+            session=name,
+            session_key=key,
+            pane=pane,
+            # A window that the user opened is not the agent.
+            pid=0 if lost else int(pid or 0),
+            dead=lost or dead == "1",
+            code=int(code) if code.isdigit() and not lost else None,
+            signal=None if lost else _signal_number(signo),
+            attached=int(attached or 0),
+            activity=int(activity or 0),
+            session_id=ours or None,
+            launch=launch or None,
+            lost=lost,
+        )
+    return found
 
 
 def _error(message: str) -> TmuxError:

@@ -89,9 +89,8 @@ class Control:
             return _refusal("internal", f"{type(error).__name__}: {error}")
 
     async def _subscribe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_QUEUE)
         listing = await self.operations.ls({})
-        self.supervisor.subscribers.add(queue)
+        queue = self.supervisor.subscribe(MAX_QUEUE)
         gone = asyncio.ensure_future(reader.read(1))
         try:
             await _send(writer, {"ok": True, "result": listing})
@@ -106,7 +105,7 @@ class Control:
                     return
         finally:
             gone.cancel()
-            self.supervisor.subscribers.discard(queue)
+            self.supervisor.unsubscribe(queue)
 
 
 def _trusted(writer: asyncio.StreamWriter) -> bool:

@@ -30,6 +30,9 @@ _WATCHED = (
     | Mask.DELETE_SELF
 )
 
+LISTEN_PAUSE = 0.5
+"""Seconds between two attempts to hear the tmux hooks."""
+
 REAP_ATTEMPTS = 50
 REAP_PAUSE = 0.02
 """tmux learns of a death through SIGCHLD, we through a pidfd, a little earlier: wait for it."""
@@ -131,6 +134,9 @@ class Watchers:
     async def _hear_channel(self) -> None:
         while await self.supervisor.tmux.wait_event():
             self.supervisor.wake()
+        # The server went, or only our client of it: look now, and listen again a little later.
+        self.supervisor.wake()
+        await asyncio.sleep(LISTEN_PAUSE)
         self.supervisor.wake()
 
     # The registry ----------------------------------------------------------

@@ -45,8 +45,9 @@ def run(spec: dict[str, Any]) -> NoReturn:
     env = _environment(spec)
     try:
         os.chdir(spec["cwd"])
-    except OSError as error:
-        _fail(spec, f"the working directory {spec['cwd']} cannot be entered ({error.strerror})")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        _fail(spec, f"the working directory {spec['cwd']} cannot be entered ({why})")
     env["PWD"] = spec["cwd"]
     argv = spec["argv"]
     # Python ignores these; a program started with them ignored would never learn of a closed pipe.
@@ -57,6 +58,9 @@ def run(spec: dict[str, Any]) -> NoReturn:
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         _fail(spec, _exec_reason(argv[0], error))
+    except ValueError as error:
+        # A NUL or half a surrogate pair, from a hand-written entry.
+        _fail(spec, f"an argument or variable holds a character that none can hold ({error})")
 
 
 def _environment(spec: dict[str, Any]) -> dict[str, str]:
@@ -114,7 +118,9 @@ def _notify(spec: dict[str, Any], message: dict[str, Any]) -> None:
     """Tell the supervisor, if it is there; it also finds out by itself, later."""
     message |= {"id": spec["id"], "launch": spec["launch"], "pid": os.getpid()}
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            # The kernel queues ten datagrams at most; many sessions may start at once.
+            sock.settimeout(1.0)
             sock.sendto(json.dumps(message).encode(), spec["notify"])
     except OSError:
         pass

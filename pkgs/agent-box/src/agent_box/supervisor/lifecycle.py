@@ -20,10 +20,11 @@ from agent_box import agents, envfile
 from agent_box.agents.base import Context
 from agent_box.config import SHELL
 from agent_box.errors import AgentBoxError
+from agent_box.registry import is_uuid
 from agent_box.supervisor import policy
 from agent_box.supervisor.reconcile import Phase
-from agent_box.supervisor.record import Exit
-from agent_box.tmux import TmuxDownError, TmuxError
+from agent_box.supervisor.record import KEPT_EXITS, Exit
+from agent_box.tmux import TmuxDownError, TmuxError, TmuxSilentError
 
 if TYPE_CHECKING:
     from agent_box.agents.base import Agent, Launch
@@ -82,16 +83,20 @@ class Lifecycle:
         try:
             agent = self._agent(session)
             launch = await asyncio.to_thread(self._plan, session, agent)
+            launch_key = uuid.uuid4().hex[:12]
+            group = None
+            if self.groups is not None:
+                group, session.applied = self.groups.create(session.id)
+                session.oom_kills = self.groups.oom_kills(session.id)
+            spec = self._write_spec(session, launch, launch_key, group)
         except AgentBoxError as error:
             log.error("session %s cannot start: %s", session.name, error)
             session.enter(Phase.FAILED, now, str(error))
             return
-        launch_key = uuid.uuid4().hex[:12]
-        group = None
-        if self.groups is not None:
-            group, session.applied = self.groups.create(session.id)
-            session.oom_kills = self.groups.oom_kills(session.id)
-        spec = self._write_spec(session, launch, launch_key, group)
+        except Exception as error:  # a full disk, an adapter's bug: it may pass, at a slow pace
+            log.exception("session %s cannot start now", session.name)
+            self.postpone(session, f"it cannot be started now ({error})")
+            return
         argv = [self.box.programs.launch, str(spec)]
         session.enter(Phase.STARTING, now)
         cwd = session.entry.working_directory
@@ -102,10 +107,14 @@ class Lifecycle:
                 await self.tmux.respawn(pane, cwd, launch_key, argv)
             else:
                 await self.tmux.start(session.name, cwd, session.id, launch_key, argv)
-        except TmuxError as error:
+        except (TmuxDownError, TmuxSilentError):
+            # Looked at again when the server answers: the request may have got through.
             session.enter(Phase.IDLE, now)
-            log.warning("session %s: tmux: %s", session.name, error)
             raise
+        except TmuxError as error:
+            log.warning("session %s: tmux: %s", session.name, error)
+            self.postpone(session, f"tmux refused to start it ({error})")
+            return
         session.record.started_at = now
         session.record.launched = True
         session.record.restarts += 1 if again else 0
@@ -117,6 +126,15 @@ class Lifecycle:
             session.entry.agent,
             f" ({launch.note})" if launch.note else "",
         )
+
+    def postpone(self, session: Session, reason: str) -> None:
+        """Try a start that did not come about again, later each time."""
+        session.failures += 1
+        seconds = max(1.0, policy.delay(session.failures))
+        session.enter(Phase.CRASHED, time.time(), reason)
+        loop = asyncio.get_running_loop()
+        session.next_retry = loop.time() + seconds
+        session.next_retry_at = time.time() + seconds
 
     def _agent(self, session: Session) -> Agent:
         name = session.entry.agent
@@ -144,8 +162,12 @@ class Lifecycle:
             else:
                 log.info("session %s: the kickoff prompt is held: %s", session.name, held)
         launch = agent.launch(ctx, prompt)
-        if launch.launch_id and launch.launch_id != record.launch_id:
+        moved = launch.launch_id is not None and launch.launch_id != record.launch_id
+        offered = launch.delivers_prompt and not record.prompted
+        record.prompted = record.prompted or offered
+        if launch.launch_id is not None and moved:
             record.launch_id = launch.launch_id
+        if moved or offered:
             self.records.save(record, durable=True)
         elif not record.launched:
             # The id must survive a power cut: it is how the conversation is found again.
@@ -155,14 +177,19 @@ class Lifecycle:
         return launch
 
     def note_delivery(self, session: Session, agent: Agent, ctx: Context | None = None) -> bool:
-        """Record that the kickoff prompt arrived, once the agent's own files prove it."""
+        """Record that the kickoff prompt arrived, once the agent's own files prove it.
+
+        A conversation proves it only after a launch with the prompt: without one (nobody was
+        signed in) it holds what the user typed. Where a conversation is resumed with the
+        prompt nothing can be told apart, and the launch itself counts.
+        """
         record = session.record
         conversation = agent.conversation(ctx or self.context(session))
         changed = False
         if conversation and conversation != record.conversation:
             record.conversation = conversation
             changed = True
-        if conversation and session.prompt_pending:
+        if conversation and session.prompt_pending and record.prompted:
             record.delivered = True
             changed = True
         if changed:
@@ -198,6 +225,13 @@ class Lifecycle:
     def _failed_path(self, session: Session) -> Any:  # noqa: ANN401  (a Path; keeps imports lazy)
         return self.launch_dir / f"{session.id}.failed"
 
+    def forget(self, session_id: str) -> None:
+        """Remove every file about a session that is not listed any more."""
+        if is_uuid(session_id):
+            self.records.forget(session_id)
+            for path in self.launch_dir.glob(f"{session_id}.*"):
+                path.unlink(missing_ok=True)
+
     def failed_reason(self, session: Session, launch_key: str | None) -> str | None:
         """Return the launcher's reason why launch `launch_key` can never succeed."""
         try:
@@ -228,13 +262,17 @@ class Lifecycle:
         )
         if pane is not None:
             await self.keep_log(session, pane)
-        exit_ = Exit(
-            at=now,
-            code=pane.code if pane else None,
-            signal=pane.signal if pane else None,
-            cause=verdict.cause,
-        )
-        record.exits = [*record.exits, exit_][-20:]
+        if verdict.action == "fail" and not record.delivered:
+            # The program never ran, so that it cannot have read the prompt either.
+            record.prompted = False
+        if not record.exits or record.exits[-1].at < record.started_at:
+            exit_ = Exit(
+                at=now,
+                code=pane.code if pane else None,
+                signal=pane.signal if pane else None,
+                cause=verdict.cause,
+            )
+            record.exits = [*record.exits, exit_][-KEPT_EXITS:]
         session.failures = verdict.failures
         await asyncio.to_thread(self.records.save, record, durable=False)
         log.info(
@@ -249,11 +287,17 @@ class Lifecycle:
         return verdict
 
     async def keep_log(self, session: Session, pane: Pane) -> None:
-        """Save the scrollback of `pane`, which is about to go."""
-        session.record.runs += 1
+        """Save the scrollback of the run in `pane`, which is about to go, once."""
+        record = session.record
+        if pane.lost or (pane.launch is not None and record.logged == pane.launch):
+            return
+        record.logged = pane.launch
+        record.runs += 1
         with contextlib.suppress(TmuxError, OSError):
             text = await self.tmux.capture(pane.pane, HISTORY)
-            await asyncio.to_thread(self.records.save_log, session.record, text)
+            await asyncio.to_thread(self.records.save_log, record, text)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self.records.save, record, durable=False)
 
     async def end(self, session: Session | None, pane: Pane, session_id: str | None) -> None:
         """End a session: ask its program to leave, then kill what is left of it."""

@@ -28,6 +28,11 @@ class Session:
     reason: str | None = None
     """Why it failed or crashed, in words."""
     pane: Pane | None = None
+    """The tmux session that was started for this one, whatever it is called."""
+    namesake: Pane | None = None
+    """Another tmux session that has this one's name."""
+    blocked: bool = False
+    """Whether it failed because of its namesake."""
     failures: int = 0
     """Failures in a row."""
     next_retry: float | None = None
@@ -83,6 +88,8 @@ class Session:
         self.reason = reason
         if phase is not Phase.CRASHED:
             self.next_retry = self.next_retry_at = None
+        if phase is not Phase.FAILED:
+            self.blocked = False
         if phase is not Phase.RUNNING:
             self.attention = None
             self.probed_activity = -1

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent_box import __version__, intent
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from agent_box.registry import Document
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
+    from agent_box.tmux import Pane
 
     Args = dict[str, Any]
 
@@ -150,14 +153,15 @@ class Operations:
         session = supervisor.sessions.get(name)
         await self._change(intent.remove(name))
         if session is None:
+            # An entry that made no sense; what ran for it is ended as unlisted.
             return {"session": None}
         async with session.lock:
             await supervisor.look(LOOK_TIMEOUT)
-            pane = supervisor.foreign.get(name) or session.pane
-            if pane is not None and pane.session_id in (None, session.id):
+            known = [pane for pane in supervisor.foreign.values() if pane.session_id == session.id]
+            pane = known[0] if known else session.pane
+            if pane is not None:
                 await supervisor.lifecycle.end(None, pane, session.id)
-                supervisor.foreign.pop(name, None)
-            await asyncio.to_thread(supervisor.records.forget, session.id)
+            supervisor.forget(session.id)
         return {"session": None}
 
     async def stop(self, args: Args) -> Args:
@@ -166,17 +170,21 @@ class Operations:
         await self._change(intent.set_stopped(session.name, stopped=True))
         async with session.lock:
             await self.supervisor.look(LOOK_TIMEOUT)
-            if session.pane is not None and session.pane.session_id == session.id:
+            if session.pane is not None:
                 await self.supervisor.lifecycle.end(session, session.pane, session.id)
             session.pane = None
-            session.enter(Phase.IDLE, session.since)
+            self.supervisor.watchers.forget(session.id)
+            session.enter(Phase.IDLE, time.time())
         return {"session": session.view()}
 
     async def start(self, args: Args) -> Args:
         """Let a parked or failed session run again; a live one stays as it is."""
         session = self.supervisor.session(_name(args))
         if session.state in ("stopped", "failed", "crashed"):
-            await self._again(session)
+            if session.entry.stopped:
+                await self._change(intent.set_stopped(session.name, stopped=False))
+            async with session.lock:
+                await self._again(session, None)
         await self._wait_live(session)
         return {"session": session.view()}
 
@@ -206,30 +214,39 @@ class Operations:
 
     async def _restart(self, session: Session) -> None:
         supervisor = self.supervisor
+        if session.entry.stopped:
+            await self._change(intent.set_stopped(session.name, stopped=False))
         async with session.lock:
             await supervisor.look(LOOK_TIMEOUT)
             pane = session.pane
             if pane is not None:
                 supervisor.watchers.forget(session.id)
                 await supervisor.lifecycle.restart_process(session, pane)
-        await self._again(session)
+            await self._again(session, pane)
 
-    async def _again(self, session: Session) -> None:
-        """Start a session whose process has ended, with a clean slate."""
+    async def _again(self, session: Session, gone: Pane | None) -> None:
+        """Start a session whose process `gone` has ended, with a clean slate.
+
+        The session's lock is held by the caller. A process that somebody else started
+        meanwhile is left alone.
+        """
         supervisor = self.supervisor
-        if session.entry.stopped:
-            await self._change(intent.set_stopped(session.name, stopped=False))
-        async with session.lock:
-            if not await supervisor.look(LOOK_TIMEOUT):
-                raise InternalError(" ".join(supervisor.problems()) or "tmux does not answer")
-            session.failures = 0
-            panes = await supervisor.tmux.panes()
-            pane = panes.get(session.name)
-            session.enter(Phase.IDLE, session.since)
-            if pane is not None and pane.session_id != session.id:
-                await supervisor.tmux.kill(pane)
-                pane = None
-            await supervisor.start(session, pane)
+        if not await supervisor.look(LOOK_TIMEOUT):
+            raise InternalError(" ".join(supervisor.problems()) or "tmux does not answer")
+        session.failures = 0
+        panes = (await supervisor.tmux.panes()).values()
+        pane = next((item for item in panes if item.session_id == session.id), None)
+        if pane is not None and not pane.ended and (gone is None or gone.pid != pane.pid):
+            session.pane = pane
+            return
+        if pane is None and any(item.session == session.name for item in panes):
+            # The name is taken: the reconciler waits for it or says so.
+            session.enter(Phase.IDLE, time.time())
+            session.pane = None
+            supervisor.wake()
+            return
+        session.enter(Phase.IDLE, time.time())
+        await supervisor.start(session, pane)
 
     async def rename(self, args: Args) -> Args:
         """Give a session another name."""
@@ -241,8 +258,14 @@ class Operations:
         async with session.lock:
             await self._change(intent.rename(old, new))
             await supervisor.look(LOOK_TIMEOUT)
-            if session.pane is not None and session.pane.session_id == session.id:
-                await supervisor.tmux.rename(old, new)
+            if session.pane is not None:
+                try:
+                    await supervisor.tmux.rename(session.pane, new)
+                except TmuxError:
+                    # The name is taken there: the reconciler renames it when it gets free.
+                    supervisor.wake()
+                else:
+                    session.pane = replace(session.pane, session=new)
         return {"session": session.view()}
 
     async def send(self, args: Args) -> Args:
@@ -268,13 +291,11 @@ class Operations:
     async def _change(self, change: Callable[[Document], None]) -> None:
         supervisor = self.supervisor
         try:
-            document = await asyncio.to_thread(supervisor.store.mutate, change)
+            await supervisor.change(change)
         except AgentBoxError:
             raise
         except OSError as error:
             raise InternalError(f"{supervisor.store.path}: {error.strerror}") from error
-        supervisor.registry_problem = None
-        supervisor.take(document)
 
     async def _wait_live(self, session: Session) -> None:
         try:
@@ -292,8 +313,7 @@ class Operations:
         look: bool = True,
     ) -> None:
         supervisor = self.supervisor
-        queue: asyncio.Queue[Args] = asyncio.Queue(1000)
-        supervisor.subscribers.add(queue)
+        queue = supervisor.subscribe(1000)
         try:
             async with asyncio.timeout(seconds):
                 if look and session.state not in states:
@@ -307,7 +327,7 @@ class Operations:
                 f"session '{session.name}' is still {session.state} after {seconds:g} s"
             ) from None
         finally:
-            supervisor.subscribers.discard(queue)
+            supervisor.unsubscribe(queue)
 
 
 def _name(args: Args) -> str:

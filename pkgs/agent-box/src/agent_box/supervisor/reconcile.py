@@ -44,27 +44,40 @@ class Action(Enum):
     """A run ended; find out how and decide what follows."""
     END = "end"
     """Ours, and not wanted any more: end it."""
+    BLOCKED = "blocked"
+    """A tmux session that is not ours has the name; a human has to move one of the two."""
 
 
-def decide(entry: Entry | None, pane: Pane | None, phase: Phase, *, due: bool) -> Action:
+def decide(
+    entry: Entry | None,
+    pane: Pane | None,
+    phase: Phase,
+    *,
+    due: bool,
+    namesake: Pane | None = None,
+) -> Action:
     """Return what to do with one session.
 
-    `entry` is what the registry wants under this name, `pane` what tmux has under it,
-    `due` whether the delay of a crashed session is over.
+    `entry` is what the registry wants, `pane` the tmux session that was started for it,
+    `due` whether the delay of a crashed session is over, `namesake` another tmux session
+    that has the entry's name. Without an entry, `pane` is any session that nothing wants.
     """
     ours = pane is not None and pane.session_id is not None
     if entry is None:
         return Action.END if ours else Action.NOTHING
-    stale = ours and pane is not None and pane.session_id != entry.id
-    if stale:
-        # A session of an earlier entry with this name: the name was reused meanwhile.
-        return Action.END
+    if pane is not None and pane.session_id != entry.id:
+        # Never touch as ours what was started for something else.
+        pane, namesake, ours = None, pane, False
     if entry.stopped or phase is Phase.PARKED:
         return Action.END if ours else Action.NOTHING
     if phase is Phase.FAILED:
         return Action.NOTHING
     if pane is None:
-        return _absent(phase, due=due)
+        action = _absent(phase, due=due)
+        if action is Action.START and namesake is not None:
+            # A session of ours with this name is on its way out: the name was reused.
+            return Action.BLOCKED if namesake.session_id is None else Action.NOTHING
+        return action
     if not pane.ended:
         return Action.ADOPT if phase in (Phase.IDLE, Phase.CRASHED) else Action.NOTHING
     if phase is Phase.CRASHED:

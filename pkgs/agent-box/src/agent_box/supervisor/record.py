@@ -46,6 +46,10 @@ class Record(msgspec.Struct, rename="camel", kw_only=True):
     """Whether the agent was ever started."""
     delivered: bool = False
     """Whether the kickoff prompt is known to have reached the agent."""
+    prompted: bool = False
+    """Whether a launch was given the kickoff prompt: only then can a conversation prove it."""
+    logged: str | None = None
+    """The launch whose scrollback was kept last."""
     started_at: float = 0.0
     restarts: int = 0
     runs: int = 0
@@ -86,7 +90,7 @@ class Records:
         """Keep the scrollback of a run that ended, the newest `KEPT_LOGS` of them."""
         directory = self.logs / record.id
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = text.rstrip("\n").encode("utf-8", "replace")[-MAX_LOG:] + b"\n"
+        data = tidy(text).encode("utf-8", "replace")[-MAX_LOG:]
         atomic_write(directory / f"{record.runs}.log", data, durable=False)
         for old in self._log_runs(record.id)[:-KEPT_LOGS]:
             (directory / f"{old}.log").unlink(missing_ok=True)
@@ -110,12 +114,35 @@ class Records:
 
     def forget(self, session_id: str) -> None:
         """Remove everything known of a session."""
+        if not is_uuid(session_id):
+            return
+        launch_id = self.load(session_id).launch_id
         (self.directory / f"{session_id}.json").unlink(missing_ok=True)
-        (self.prompts / f"{session_id}.md").unlink(missing_ok=True)
+        for path in (*self.prompts.glob(f"{session_id}.md"), *self.prompts.glob(f"{session_id}-*")):
+            path.unlink(missing_ok=True)
         shutil.rmtree(self.logs / session_id, ignore_errors=True)
+        # Conversation ids that claude moved on to, one noted under the other.
+        for _ in range(64):
+            noted = self.directory.with_name("live") / launch_id
+            try:
+                launch_id = noted.read_text("ascii")[:64].strip()
+                noted.unlink()
+            except (OSError, ValueError):
+                return
+            if not is_uuid(launch_id):
+                return
 
     def known(self) -> set[str]:
         """Return the ids that have a record or logs."""
         ids = {path.stem for path in self.directory.glob("*.json")}
         ids |= {path.name for path in self.logs.iterdir()}
         return {session_id for session_id in ids if is_uuid(session_id)}
+
+
+def tidy(text: str) -> str:
+    """Return a captured screen without the emptiness: blank runs become one blank line."""
+    kept: list[str] = []
+    for line in map(str.rstrip, text.splitlines()):
+        if line or (kept and kept[-1]):
+            kept.append(line)
+    return "\n".join(kept).rstrip("\n") + "\n"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent_box import agents, intent
-from agent_box.errors import AgentBoxError
-from agent_box.registry import Document, RegistryError, Store
+from agent_box.errors import AgentBoxError, NotFoundError
+from agent_box.registry import Document, Store
 from agent_box.supervisor.attention import Attention
 from agent_box.supervisor.cgroups import Groups
 from agent_box.supervisor.events import Watchers
@@ -27,9 +27,16 @@ from agent_box.supervisor.record import Records
 from agent_box.tmux import Pane, Tmux, TmuxDownError, TmuxError, TmuxSilentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent_box.config import Box, User
 
 log = logging.getLogger(__name__)
+
+STARTED = 10.0
+"""Seconds after which a launch that lives counts as the agent, heard of or not."""
+
+LIVING = (Phase.STARTING, Phase.RUNNING)
 
 SILENT_RETRY = 2.0
 """Seconds between two looks at a tmux server that does not answer."""
@@ -62,6 +69,8 @@ class Supervisor:
         self._published: dict[str, dict[str, Any]] = {}
         self._published_problems: list[str] = []
         self._looking: asyncio.Task[bool] | None = None
+        self._ending: set[str] = set()
+        self._changing = asyncio.Lock()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -112,6 +121,7 @@ class Supervisor:
 
     def take(self, document: Document) -> None:
         """Make `document` the intent in force."""
+        before = self.wanted()
         self.document = document
         by_id = {session.id: session for session in self.sessions.values()}
         sessions: dict[str, Session] = {}
@@ -129,18 +139,41 @@ class Supervisor:
                     session.failures = 0
                     session.enter(Phase.IDLE, time.time())
             sessions[name] = session
-        for session in by_id.values():
-            self.watchers.forget(session.id)
+        for name in document.invalid:
+            # One entry's mistake must not end a session: its last good intent stays in force.
+            kept = self.sessions.get(name)
+            if kept is not None and by_id.pop(kept.id, None) is not None:
+                sessions[name] = kept
+        running = {session.id for session in self.sessions.values() if session.pane is not None}
         self.sessions = sessions
+        for session_id in before - self.wanted():
+            self.watchers.forget(session_id)
+            if session_id not in running:
+                self.lifecycle.forget(session_id)
         self.wake()
 
     def _forget_unlisted(self) -> None:
         """Remove the side state of sessions that were delisted while nobody looked."""
         if self.registry_problem is not None:
             return
-        listed = {session.id for session in self.sessions.values()}
-        for session_id in self.records.known() - listed:
-            self.records.forget(session_id)
+        for session_id in self.records.known() - self.wanted():
+            self.lifecycle.forget(session_id)
+
+    def wanted(self) -> set[str]:
+        """Return the ids of all listed sessions, those of invalid entries included."""
+        ids = {session.id for session in self.sessions.values()}
+        for name in self.document.invalid:
+            item = self.document.sessions.get(name)
+            session_id = item.get("boxSessionId") if isinstance(item, dict) else None
+            if isinstance(session_id, str):
+                ids.add(session_id)
+        return ids
+
+    def forget(self, session_id: str) -> None:
+        """Remove every trace of a session that is not listed any more."""
+        self.watchers.forget(session_id)
+        if session_id not in self.wanted():
+            self.lifecycle.forget(session_id)
 
     async def look(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Read what exists from tmux; return whether the server answered.
@@ -159,28 +192,54 @@ class Supervisor:
     async def _look(self) -> bool:
         # A launch that is under way while tmux is asked may not be in the answer yet.
         busy = {session.id for session in self.sessions.values() if session.lock.locked()}
+        panes: dict[str, Pane] = {}
         try:
-            panes = await self.tmux.panes()
-            if self.server != "running" or self.server_pid is None:
-                await self._server_found()
+            pid, panes = await self.tmux.state()
+            self._server_found(pid)
         except TmuxDownError:
             self._set_server("down")
-            panes = {}
         except TmuxSilentError:
             self._set_server("not-answering")
             return False
         except TmuxError as error:
             log.warning("tmux: %s", error)
             return False
+        self._take_panes(panes, busy)
+        return self.server == "running"
+
+    def _take_panes(self, panes: dict[str, Pane], busy: set[str]) -> None:
+        """Tell apart whose panes these are: by the id they were started for, not by name.
+
+        A name may change under us, by a rename of ours that is under way or by hand.
+        """
+        mine: dict[str, Pane] = {}
+        for name, pane in panes.items():
+            session_id = pane.session_id
+            if session_id is None:
+                continue
+            named = self.sessions.get(name)
+            if session_id not in mine or (named is not None and named.id == session_id):
+                mine[session_id] = pane
         for session in self.sessions.values():
             if session.id in busy or session.lock.locked():
                 continue
-            session.pane = self.watchers.confirm(session, panes.get(session.name))
-        self.foreign = {name: pane for name, pane in panes.items() if name not in self.sessions}
-        return self.server == "running"
+            found = self.watchers.confirm(session, mine.get(session.id))
+            session.pane = found
+            if found is not None and not found.ended and session.phase in LIVING:
+                self.watchers.follow(session, found)
+            namesake = panes.get(session.name)
+            taken = namesake is not None and namesake.session_id != session.id
+            session.namesake = namesake if taken else None
+            if session.blocked and not taken:
+                session.enter(Phase.IDLE, time.time())
+        wanted = self.wanted()
+        self.foreign = {
+            name: pane
+            for name, pane in panes.items()
+            if pane.session_id is None or pane.session_id not in wanted
+        }
 
-    async def _server_found(self) -> None:
-        pid = await self.tmux.server_pid()
+    def _server_found(self, pid: int) -> None:
         if pid != self.server_pid:
             self.server_pid = pid
             self.lifecycle.groups = Groups(pid, self.user.limits)
@@ -202,18 +261,23 @@ class Supervisor:
     def _act(self) -> None:
         if self.server != "running":
             return
-        now = asyncio.get_running_loop().time()
         for session in list(self.sessions.values()):
             if session.lock.locked():
                 continue
-            due = session.next_retry is None or session.next_retry <= now
-            action = decide(session.entry, session.pane, session.phase, due=due)
-            if action is not Action.NOTHING:
-                self.spawn(self._carry_out(session, action))
-        for name, pane in list(self.foreign.items()):
-            if decide(None, pane, Phase.IDLE, due=True) is Action.END and name not in self.sessions:
-                del self.foreign[name]
+            if self._decide(session) is not Action.NOTHING or _misnamed(session):
+                self.spawn(self._carry_out(session))
+        for pane in self.foreign.values():
+            ended = pane.session_key in self._ending
+            if decide(None, pane, Phase.IDLE, due=True) is Action.END and not ended:
+                self._ending.add(pane.session_key)
                 self.spawn(self._end_unlisted(pane))
+
+    def _decide(self, session: Session) -> Action:
+        now = asyncio.get_running_loop().time()
+        due = session.next_retry is None or session.next_retry <= now
+        return decide(
+            session.entry, session.pane, session.phase, due=due, namesake=session.namesake
+        )
 
     def spawn(self, coroutine: Any) -> None:  # noqa: ANN401
         """Run `coroutine` beside the loop and look again when it is done."""
@@ -232,25 +296,40 @@ class Supervisor:
 
     async def _end_unlisted(self, pane: Pane) -> None:
         log.info("session %s is not listed any more: ending it", pane.session)
-        await self.lifecycle.end(None, pane, pane.session_id)
-        if pane.session_id:
-            self.records.forget(pane.session_id)
+        try:
+            await self.lifecycle.end(None, pane, pane.session_id)
+            if pane.session_id:
+                self.forget(pane.session_id)
+        finally:
+            self._ending.discard(pane.session_key)
 
-    async def _carry_out(self, session: Session, action: Action) -> None:
+    async def _carry_out(self, session: Session) -> None:
         async with session.lock:
-            pane = session.pane
             if self.sessions.get(session.name) is not session:
                 return
+            # Decided anew: whoever held the lock before may have done something.
+            action, pane = self._decide(session), session.pane
             if action is Action.ADOPT and pane is not None:
                 await self.adopt(session, pane)
             elif action is Action.FINISH:
                 await self._finish(session, pane)
             elif action is Action.END and pane is not None:
-                ours = session if pane.session_id == session.id else None
-                await self.lifecycle.end(ours, pane, pane.session_id)
+                await self.lifecycle.end(session, pane, session.id)
                 session.pane = None
             elif action in (Action.START, Action.RESPAWN):
                 await self.start(session, pane if action is Action.RESPAWN else None)
+            elif action is Action.BLOCKED:
+                reason = (
+                    f"a tmux session named '{session.name}' is there that agent-box did not "
+                    "start; end or rename one of the two"
+                )
+                log.warning("session %s: %s", session.name, reason)
+                session.enter(Phase.FAILED, time.time(), reason)
+                session.blocked = True
+            elif _misnamed(session) and pane is not None:
+                log.info("session %s was called %s in tmux", session.name, pane.session)
+                await self.tmux.rename(pane, session.name)
+                session.pane = replace(pane, session=session.name)
 
     async def start(self, session: Session, pane: Pane | None) -> None:
         """Start a session; its lock is held by the caller."""
@@ -258,11 +337,16 @@ class Supervisor:
             return
         await self.lifecycle.start(session, pane)
         if session.phase is not Phase.STARTING:
+            if session.next_retry_at is not None:
+                # It was postponed.
+                delay = max(0.0, session.next_retry_at - time.time())
+                asyncio.get_running_loop().call_later(delay + 0.01, self.wake)
             return
         panes = await self.tmux.panes()
-        session.pane = panes.get(session.name)
-        if session.pane is not None:
+        session.pane = next((p for p in panes.values() if p.session_id == session.id), None)
+        if session.pane is not None and self.sessions.get(session.name) is session:
             self.watchers.follow(session, session.pane)
+            asyncio.get_running_loop().call_later(STARTED, self._presume_started, session)
         self.attention.schedule(session)
 
     async def adopt(self, session: Session, pane: Pane) -> None:
@@ -284,9 +368,8 @@ class Supervisor:
         elif verdict.action == "park":
             session.enter(Phase.PARKED, now)
             try:
-                stop = intent.set_stopped(session.name, stopped=True)
-                self.take(await asyncio.to_thread(self.store.mutate, stop))
-            except AgentBoxError as error:
+                await self.change(intent.set_stopped(session.name, stopped=True))
+            except (AgentBoxError, OSError) as error:
                 log.warning("session %s is parked, not written down: %s", session.name, error)
         else:
             session.enter(Phase.CRASHED, now, verdict.cause)
@@ -296,8 +379,16 @@ class Supervisor:
             if verdict.delay:
                 loop.call_later(verdict.delay + 0.001, self.wake)
                 return
-            if pane is not None or self.server == "running":
+            if pane is not None:
                 await self.start(session, pane)
+
+    def _presume_started(self, session: Session) -> None:
+        """Do without the launcher's word when that went astray: its process lives."""
+        if session.phase is Phase.STARTING and session.alive and not session.lock.locked():
+            since = time.time() - session.record.started_at
+            if since >= STARTED - 1:
+                session.enter(Phase.RUNNING, time.time())
+                self.publish()
 
     def launched(self, session_id: str, message: dict[str, Any]) -> None:
         """Hear from a launcher that it becomes the agent now, or why it cannot."""
@@ -335,18 +426,30 @@ class Supervisor:
         """Return all sessions the way `ls` shows them, in the registry's order."""
         views = []
         for name in self.document.sessions:
-            if name in self.document.invalid:
-                views.append(invalid_view(name, self.document.invalid[name]))
-            elif name in self.sessions:
+            if name in self.sessions:
                 views.append(self.sessions[name].view())
+            elif name in self.document.invalid:
+                views.append(invalid_view(name, self.document.invalid[name]))
         unlisted = (self.foreign[name] for name in sorted(self.foreign))
         views += [foreign_view(pane) for pane in unlisted if pane.session_id is None]
         return views
 
+    def subscribe(self, size: int) -> asyncio.Queue[dict[str, Any]]:
+        """Return a queue that gets every change from now on; `unsubscribe` it."""
+        if not self.subscribers:
+            self._published = {view["name"]: view for view in self.views()}
+            self._published_problems = self.problems()
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(size)
+        self.subscribers.add(queue)
+        return queue
+
+    def unsubscribe(self, queue: asyncio.Queue[dict[str, Any]]) -> None:
+        """Stop feeding `queue`."""
+        self.subscribers.discard(queue)
+
     def publish(self) -> None:
         """Send every subscriber what changed since the last time."""
         if not self.subscribers:
-            self._published = {}
             return
         views = {view["name"]: view for view in self.views()}
         events: list[dict[str, Any]] = [
@@ -375,10 +478,29 @@ class Supervisor:
 
     def session(self, name: str) -> Session:
         """Return a listed session, or raise the error that says why there is none."""
-        self.document.entry(name)
-        return self.sessions[name]
+        found = self.sessions.get(name)
+        if found is None:
+            self.document.entry(name)
+            raise NotFoundError(f"session '{name}' is not taken over yet; try again")
+        return found
 
-    def check_writable(self) -> None:
-        """Raise when the registry cannot be written just now."""
-        if self.registry_problem and os.path.lexists(self.store.path):
-            raise RegistryError(self.registry_problem)
+    async def change(self, change: Callable[[Document], None]) -> None:
+        """Write a change of intent durably and put it in force."""
+        # One after another: an older document taken over late would end what a newer one lists.
+        async with self._changing:
+            document = await asyncio.to_thread(self.store.mutate, change)
+            try:
+                # Somebody may have edited the file by hand right after us.
+                document = self.store.read()
+            except (AgentBoxError, OSError):
+                self.take(document)
+                self.read_registry()
+            else:
+                self.registry_problem = None
+                self.take(document)
+
+
+def _misnamed(session: Session) -> bool:
+    """Tell whether tmux calls the session something else, and need not."""
+    pane = session.pane
+    return pane is not None and pane.session != session.name and session.namesake is None
