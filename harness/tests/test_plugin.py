@@ -145,3 +145,21 @@ def test_cold(box):
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["*took longer than 0.3 s*", "ASKED*('boot', 'container')*"])
     assert (pytester.path / "reports/test_hangs/commands.txt").exists()
+
+
+def test_a_fixture_of_the_same_name_is_none_of_ours(run, pytester):
+    result = run(
+        scenarios="""
+import pytest
+
+@pytest.fixture
+def box():
+    return 7
+
+def test_it(box):
+    assert box == 7
+"""
+    )
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("guest:*")
+    assert not (pytester.path / "reports/index.html").exists()

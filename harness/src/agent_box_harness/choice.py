@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from agent_box_harness import guest
 from agent_box_harness.errors import HarnessError
-from agent_box_harness.guest import image as images
 from agent_box_harness.machine import ALL_CAPABILITIES
+from agent_box_harness.qemu import accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ AGENTS = "agents"
 @functools.cache
 def accelerated() -> bool:
     """Tell whether hardware acceleration really works here (probed once; takes seconds)."""
-    return images.accelerator().name == "kvm"
+    return accelerator().name == "kvm"
 
 
 def container_works() -> bool:

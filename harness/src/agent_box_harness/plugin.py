@@ -258,7 +258,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _is_scenario(item: pytest.Item) -> bool:
-    return "box" in getattr(item, "fixturenames", ())
+    """Tell whether a test gets its `box` from here: unit tests may call something else so."""
+    info = getattr(item, "_fixtureinfo", None)
+    definitions = info.name2fixturedefs.get("box", ()) if info is not None else ()
+    for definition in reversed(definitions):  # the closest to the test first
+        if definition.func.__module__ == __name__:
+            return True
+        if "box" not in definition.argnames:  # it does not build on ours
+            return False
+    return False
 
 
 def _needs(item: pytest.Item) -> frozenset[str]:
