@@ -27,7 +27,7 @@ MAX_LINE = 32 * 1024 * 1024
 DEFAULT_TIMEOUT = 30.0
 """Seconds that an operation may take unless the caller says otherwise."""
 
-QUICK_TIMEOUT = 2.0
+QUICK_TIMEOUT = 2.2
 """Seconds for operations that only look: people wait for these."""
 
 _QUICK = frozenset({"ls", "show", "status"})

@@ -152,12 +152,19 @@ def test_names_that_cannot_be_are_usage_errors_and_long_ones_pass(cli, box):
 
 
 def test_own_session_comes_last(cli, box, monkeypatch):
-    own = "11111111-2222-3333-4444-555555555555"
-    monkeypatch.setenv("AGENT_BOX_SESSION_ID", own)
-    box.supervisor.replies["ls"] = {"sessions": [view("me", id=own), view("b")], "problems": []}
     box.supervisor.replies["rm"] = {"session": None}
-    assert cli("rm", "me", "b", "c").status == 0
-    assert [args["name"] for op, args in box.supervisor.requests if op == "rm"] == ["b", "c", "me"]
+
+    def order():
+        box.supervisor.requests.clear()
+        assert cli("rm", "me", "b", "c").status == 0
+        return [args["name"] for op, args in box.supervisor.requests if op == "rm"]
+
+    box.supervisor.replies["ls"] = {"sessions": [view("me", pid=os.getppid())], "problems": []}
+    assert order() == ["b", "c", "me"]
+    box.supervisor.replies["ls"] = {"sessions": [], "problems": []}
+    assert order() == ["me", "b", "c"]
+    monkeypatch.setenv("AGENT_BOX_SESSION", "me")
+    assert order() == ["b", "c", "me"]
 
 
 def test_restart_by_name_and_all(cli, box):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -15,7 +16,7 @@ from agent_box.session_cli.context import read_text, text_argument
 TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from agent_box.session_cli.context import Context
@@ -240,12 +241,28 @@ def _own_session_last(context: Context, names: list[str]) -> list[str]:
     Ending that one ends the command too, so what is asked about the others has to come first.
     """
     unique = list(dict.fromkeys(names))
-    own = os.environ.get("AGENT_BOX_SESSION_ID")
-    if len(unique) == 1 or not own:
+    if len(unique) == 1:
         return unique
-    views = context.call("ls").get("sessions", [])
-    mine = {view["name"] for view in views if view.get("id") == own}
+    above = set(_ancestors())
+    mine: set[str | None] = set()
+    with contextlib.suppress(AgentBoxError):
+        views = context.client.call("ls").get("sessions", [])
+        mine = {view["name"] for view in views if view.get("pid") in above}
+    # A tool that an agent started may be nobody's child any more; the name is a hint then.
+    mine = mine or {os.environ.get("AGENT_BOX_SESSION")}
     return sorted(unique, key=lambda name: name in mine)
+
+
+def _ancestors() -> Iterator[int]:
+    """Yield the ids of the processes that this one descends from, as far as they can be seen."""
+    pid = os.getppid()
+    while pid > 0:
+        yield pid
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
 
 
 VERBS: dict[str, Callable[[Context, argparse.Namespace], int]] = {

@@ -111,6 +111,9 @@ class Context:
     ) -> dict[str, Any]:
         from agent_box import offline
 
+        if isinstance(reason, SupervisorSilent):
+            # Most of what people wait for a listing has been spent already.
+            offline.TMUX_TIMEOUT = min(offline.TMUX_TIMEOUT, 0.5)
         result: dict[str, Any] = getattr(offline, op)(self.user, self.box, **args)
         self.offline = True
         if op == "ls":
