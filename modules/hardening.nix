@@ -31,9 +31,14 @@ rec {
     ProtectKernelTunables = true;
     ProtectSystem = "strict";
     RestrictRealtime = true;
+    # Also makes openat2 "not implemented", which bwrap and tar must be able to do
+    # without: those of nixpkgs are.
     RestrictSUIDSGID = true;
     SystemCallArchitectures = "native";
     SystemCallErrorNumber = "EPERM";
+
+    # Shared memory of their own: names in /dev/shm tell what others run.
+    TemporaryFileSystem = [ "/dev/shm:mode=1777,nosuid,nodev" ];
 
     # Neither other homes nor /run/user, where the user's own bus lives: a
     # process started over that bus would be outside of the sandbox.
@@ -73,10 +78,8 @@ rec {
             "CAP_DAC_OVERRIDE"
             "CAP_DAC_READ_SEARCH"
             "CAP_FOWNER"
-            "CAP_FSETID"
             "CAP_KILL"
             "CAP_SETGID"
-            "CAP_SETPCAP"
             "CAP_SETUID"
             "CAP_SYS_RESOURCE"
           ]
