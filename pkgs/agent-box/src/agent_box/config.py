@@ -79,6 +79,36 @@ class BoxInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     host_label: str | None = None
 
 
+class GateConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the gate keeps logins."""
+
+    state: str = "/var/lib/agent-box-gate"
+    """Directory of password hashes and logins, the gate's alone."""
+    idle_days: float = 7
+    """A login ends after so many days without use."""
+    absolute_days: float = 30
+    """A login ends after so many days, used or not."""
+
+
+class WebUser(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A user who can sign in from a browser."""
+
+    password_hash_file: str | None = None
+    """File whose hash becomes the user's first password. Read once, then never again."""
+
+
+class Web(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The box in the browser."""
+
+    domain: str
+    origins: list[str]
+    """Every origin that the box's own pages have, as browsers write it."""
+    root_user: str
+    """Whose workspace `/` leads to."""
+    users: dict[str, WebUser]
+    gate: GateConfig = GateConfig()
+
+
 class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole document."""
 
@@ -88,6 +118,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     agents: dict[str, AgentConfig]
     users: dict[str, UserConfig]
     box: BoxInfo = BoxInfo()
+    web: Web | None = None
+    """`None` where the box has no browser surface."""
 
     @property
     def host_label(self) -> str | None:
