@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent_box import naming
-from agent_box.errors import ConflictError, NotFoundError
+from agent_box.errors import ConflictError, NotFoundError, UsageError
 from agent_box.locking import atomic_write, locked
 
 if TYPE_CHECKING:
@@ -166,11 +166,10 @@ def parse(data: bytes, home: str) -> Document:
 
 def _invalid(name: str, item: object, seen: dict[str, str]) -> str | None:
     """Return what is wrong with an entry, or None."""
-    if not naming.is_valid(name):
-        return (
-            "its name is not one that a session can have: letters, digits, '-' and '_', the first "
-            f"a letter or digit, at most {naming.MAX_LENGTH}"
-        )
+    try:
+        naming.check_new(name)
+    except UsageError as error:
+        return str(error)
     try:
         fields = msgspec.convert(item, _Fields)
     except msgspec.ValidationError as error:
