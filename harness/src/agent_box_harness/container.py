@@ -20,7 +20,7 @@ from agent_box_harness import guard
 from agent_box_harness.errors import MachineError
 from agent_box_harness.guest.additions import AGENTS_MOUNT
 from agent_box_harness.machine import BOOT_TIMEOUT, Machine
-from agent_box_harness.netns import PortForward, unified_cgroup
+from agent_box_harness.netns import PortForward, unified_cgroup, unified_root
 from agent_box_harness.transfer import ShellTransfer
 
 _ANSWER_GRACE = 15.0
@@ -37,10 +37,11 @@ _NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 # The overlay lives in a mount namespace of its own and goes with the last process.
 _LAUNCH = """
 set -e
+if [ -n "$3" ]; then echo $$ >"$3/cgroup.procs"; fi
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/merged"
 directory=$2
-shift 2
+shift 3
 exec "$@" --directory="$directory/merged"
 """
 
@@ -88,6 +89,7 @@ class ContainerMachine(ShellTransfer, Machine):
         self._process: subprocess.Popen[bytes] | None = None
         self._leader = 0
         self._pid = 0
+        self._group: Path | None = None
         self._boots = 0
         self._wanted: dict[int, int] = {}
         self._forwards: dict[int, PortForward] = {}
@@ -194,6 +196,7 @@ class ContainerMachine(ShellTransfer, Machine):
         """Return the machine that another process left running in `workdir`."""
         machine = cls(root, workdir, name=state["name"], detach=True)
         machine._pid, machine._leader, machine._boots = state["pid"], state["leader"], 1
+        machine._group = Path(state["group"]) if state.get("group") else None
         return machine
 
     # -- inner helpers -----------------------------------------------------
@@ -239,9 +242,10 @@ class ContainerMachine(ShellTransfer, Machine):
         ]  # fmt: skip
         if self.root.agents is not None:
             nspawn.append(f"--bind-ro={self.root.agents}:{AGENTS_MOUNT}")
+        group = self._make_group()
         argv = [
             "unshare", "--mount", "sh", "-c", _LAUNCH, "-",
-            ":".join(map(str, self.root.lower)), str(self.workdir), *nspawn,
+            ":".join(map(str, self.root.lower)), str(self.workdir), str(group or ""), *nspawn,
         ]  # fmt: skip
         environment = {
             **os.environ,
@@ -258,6 +262,34 @@ class ContainerMachine(ShellTransfer, Machine):
         self._pid = self._process.pid
         if not self.detach:
             guard.protect(self._process)
+
+    def _make_group(self) -> Path | None:
+        """Make the control group that the container starts in, which becomes its root.
+
+        Without one of its own, two containers at once would share every group: each systemd
+        would count, limit and wait for the processes of the other.
+        """
+        root = unified_root()
+        if root is None:
+            return None
+        group = root / f"agent-box-{os.getpid()}-{os.urandom(4).hex()}"
+        group.mkdir()
+        self._group = group
+        return group
+
+    def _remove_group(self) -> None:
+        """Remove the control groups of a container that has ended."""
+        if self._group is None:
+            return
+        # The last process may still be on its way out.
+        for _ in range(50):
+            for directory, _, _ in os.walk(self._group, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(directory).rmdir()
+            if not self._group.exists():
+                break
+            time.sleep(0.02)
+        self._group = None
 
     def _await_leader(self, sock: socket.socket) -> int:
         sock.settimeout(0.2)
@@ -301,10 +333,12 @@ class ContainerMachine(ShellTransfer, Machine):
         if self._process is not None and self._process.poll() is not None:
             guard.release(self._process)
         self._process, self._pid, self._leader = None, 0, 0
+        self._remove_group()
 
     def _save_state(self) -> None:
         if self.detach:
             state = {
                 "kind": self.kind, "name": self.name, "pid": self._pid, "leader": self._leader,
+                "group": None if self._group is None else str(self._group),
             }  # fmt: skip
             (self.workdir / "machine.json").write_text(json.dumps(state))

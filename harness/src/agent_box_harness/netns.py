@@ -73,16 +73,22 @@ def enter_network(namespace: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def unified_cgroup(pid: int) -> Path | None:
-    """Return the directory of a process's cgroup v2, or None when that is not mounted."""
+def unified_root() -> Path | None:
+    """Return where cgroup v2 is mounted, or None when it is not."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     mounted = next((fields[1] for fields in mounts if fields[2] == "cgroup2"), None)
+    return None if mounted is None else Path(mounted)
+
+
+def unified_cgroup(pid: int) -> Path | None:
+    """Return the directory of a process's cgroup v2, or None when that is not mounted."""
+    mounted = unified_root()
     if mounted is None:
         return None
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         hierarchy, _, path = line.split(":", 2)
         if hierarchy == "0":
-            return Path(mounted) / path.lstrip("/")
+            return mounted / path.lstrip("/")
     return None
 
 
