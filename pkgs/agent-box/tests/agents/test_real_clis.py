@@ -39,14 +39,19 @@ pytestmark = [
 class Pane:
     """One agent in a tmux server of its own."""
 
-    def __init__(self, socket):
-        self.socket = socket
+    def __init__(self, directory):
+        self.directory = directory
+        self.starts = 0
+        self.socket = None
 
     def tmux(self, *arguments):
         command = ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def start(self, ctx, launch):
+        # A server that is going away would take a new session with it.
+        self.starts += 1
+        self.socket = self.directory / f"tmux-{self.starts}"
         subprocess.run(["chown", "-R", f"{UID}:{UID}", str(ctx.user.home)], check=True)
         env = {
             "HOME": str(ctx.user.home),
@@ -85,7 +90,7 @@ class Pane:
 
 @pytest.fixture
 def pane(tmp_path):
-    pane = Pane(tmp_path / "tmux")
+    pane = Pane(tmp_path)
     yield pane
     pane.stop()
 
@@ -113,7 +118,11 @@ def context(tmp_path, name):
 def ctx(request, tmp_path):
     ctx = context(tmp_path, request.param)
     yield ctx
-    shutil.rmtree(ctx.user.home, ignore_errors=True)
+    for _ in range(50):  # an agent that is just ending still writes
+        shutil.rmtree(ctx.user.home, ignore_errors=True)
+        if not ctx.user.home.exists():
+            break
+        time.sleep(0.1)
 
 
 def sign_in(ctx):
