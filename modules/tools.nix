@@ -91,6 +91,18 @@ in
       ++ baseTools
       ++ cfg.extraPackages;
 
+    # A GH_TOKEN in the env file is enough for git as well.
+    programs.git = {
+      enable = true;
+      config.credential = lib.genAttrs [ "https://github.com" "https://gist.github.com" ] (_: {
+        # The empty one ends the search for other helpers.
+        helper = [
+          ""
+          "${pkgs.gh}/bin/gh auth git-credential"
+        ];
+      });
+    };
+
     # Agents install tools with `nix profile add`.
     nix.settings.experimental-features = [
       "nix-command"

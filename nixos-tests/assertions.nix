@@ -31,6 +31,7 @@ let
       ids = anything;
       networking = anything;
       nix = anything;
+      programs.git = anything;
       services.earlyoom = anything;
       services.getty = anything;
       systemd = anything;

@@ -28,6 +28,7 @@ let
     && (
       lib.hasPrefix "agent-box/" path
       || path == "codex/config.toml"
+      || path == "gitconfig"
       || path == "systemd/zram-generator.conf"
     )
   ) (lib.attrNames config.environment.etc);
