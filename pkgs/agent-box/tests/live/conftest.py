@@ -155,8 +155,8 @@ class LiveBox:
 
     # Talking
 
-    def call(self, op: str, timeout: float = 30, **args):
-        with Client(self.run_dir, timeout) as client:
+    def call(self, op: str, **args):
+        with Client(self.run_dir, 40.0) as client:
             return client.call(op, **args)
 
     def tmux_run(self, *args: str, check: bool = True, timeout: float = 10) -> str:
@@ -173,12 +173,6 @@ class LiveBox:
         return self.sessions()[name]
 
     def wait(self, name: str, *states: str, timeout: float = 20) -> dict:
-        answer = self.call(
-            "wait", timeout=timeout + 5, **{"name": name, "states": list(states)},
-        ) if False else self._wait(name, states, timeout)
-        return answer
-
-    def _wait(self, name: str, states: tuple[str, ...], timeout: float) -> dict:
         return self.until(
             lambda: next(
                 (v for v in [self.sessions().get(name)] if v and v["state"] in states), None

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import select
+import signal
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,9 +34,9 @@ _WATCHED = (
 LISTEN_PAUSE = 0.5
 """Seconds between two attempts to hear the tmux hooks."""
 
-REAP_ATTEMPTS = 50
+REAP_TIME = 1.0
 REAP_PAUSE = 0.02
-"""tmux learns of a death through SIGCHLD, we through a pidfd, a little earlier: wait for it."""
+"""Seconds that tmux gets to tell the status of a process that went, and between two looks."""
 
 
 class Watchers:
@@ -107,22 +108,28 @@ class Watchers:
         self.supervisor.wake()
 
     def confirm(self, session: Session, pane: Pane | None) -> Pane | None:
-        """Return `pane` as ended when its process is known to be gone.
+        """Return `pane` as ended once it is, with the status of its process if there is one.
 
-        Normally tmux says so itself a moment later. A child that still holds the terminal
-        keeps the pane open for tmux; the agent is gone all the same.
+        The terminal's end, our pidfd, and the status that tmux reaps come in any order within
+        a moment, and the status decides what follows: wait for it. A child that still holds
+        the terminal keeps the pane open for tmux; the agent is gone all the same.
         """
-        pid = self._gone.get(session.id)
-        if pane is None or pid is None or pane.pid != pid:
+        now = asyncio.get_running_loop().time()
+        known = pane is None or pane.lost or pane.code is not None or pane.signal is not None
+        if pane is None or known or not (pane.dead or self._gone.get(session.id) == pane.pid):
+            session.reaping = None
             return pane
-        if pane.ended:
-            return pane
-        attempts = session.reaping = session.reaping + 1
-        if attempts < REAP_ATTEMPTS:
-            asyncio.get_running_loop().call_later(REAP_PAUSE, self.supervisor.wake)
-            return pane
-        session.reaping = 0
-        return replace(pane, dead=True)
+        if session.reaping is None:
+            session.reaping = now
+        if now - session.reaping >= REAP_TIME:
+            return replace(pane, dead=True)
+        if now - session.reaping >= REAP_PAUSE and self.supervisor.server_pid is not None:
+            # tmux (3.3a, in the foreground) misses a SIGCHLD now and then and leaves a zombie;
+            # another one makes it look.
+            with contextlib.suppress(OSError):
+                os.kill(self.supervisor.server_pid, signal.SIGCHLD)
+        asyncio.get_running_loop().call_later(REAP_PAUSE, self.supervisor.wake)
+        return replace(pane, dead=False)
 
     # tmux ------------------------------------------------------------------
 

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from agent_box.tmux import Pane
 
 
+class TurnLock(asyncio.Lock):
+    """A lock that counts how often it was released, so that a look can tell what it missed."""
+
+    turns = 0
+
+    def release(self) -> None:
+        """Release the lock."""
+        self.turns += 1
+        super().release()
+
+
 @dataclass
 class Session:
     """A listed session and what became of it."""
@@ -49,9 +60,9 @@ class Session:
     probed_activity: int = -1
     """`Pane.activity` when its screen was last read."""
     probed_at: float = 0.0
-    reaping: int = 0
-    """Looks since the process went and tmux has not said so."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reaping: float | None = None
+    """Event-loop time since which the process is gone and its status not known."""
+    lock: TurnLock = field(default_factory=TurnLock)
     """Held while something is done to the session; the reconciler leaves it alone then."""
 
     @property

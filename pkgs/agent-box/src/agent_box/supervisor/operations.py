@@ -126,10 +126,12 @@ class Operations:
     async def wait(self, args: Args) -> Args:
         """Wait until a session is in one of the given states."""
         states = args.get("states")
-        if not isinstance(states, list) or not states or not set(states) <= set(STATES):
+        if not isinstance(states, list) or not states or not all(s in STATES for s in states):
             raise UsageError(f"states must be some of: {', '.join(STATES)}")
         session = self.supervisor.session(_name(args))
-        seconds = float(args.get("timeout", 60))
+        seconds = args.get("timeout", 60)
+        if not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise UsageError("timeout must be a number of seconds")
         await self._wait_state(session, states, seconds)
         return {"session": session.view()}
 
@@ -276,13 +278,15 @@ class Operations:
             raise UsageError("text is missing")
         if not await self.supervisor.look(LOOK_TIMEOUT):
             raise InternalError(" ".join(self.supervisor.problems()))
-        if session.pane is None or not session.alive:
+        async with session.lock:
+            pane = session.pane if session.alive else None
+        if pane is None:
             raise ConflictError(
                 f"session '{session.name}' is {session.state}, nobody would read it; "
                 f"start it first: agent-box-session start {session.name}"
             )
         await self.supervisor.tmux.paste(
-            session.pane.pane, text, enter=args.get("enter", True) is not False
+            pane.pane, text, enter=args.get("enter", True) is not False
         )
         return {}
 
@@ -300,6 +304,9 @@ class Operations:
     async def _wait_live(self, session: Session) -> None:
         try:
             await self._wait_state(session, LIVE, LIVE_TIMEOUT, look=False)
+            async with session.lock:
+                # The launcher may be heard before tmux has told its process id.
+                return
         except ConflictError:
             # Listed it is; the state that the caller gets to see says that it is not live yet.
             return
@@ -343,7 +350,7 @@ def _integer(args: Args, key: str, default: int) -> int:
         return default
     if not isinstance(value, int) or value < 0:
         raise UsageError(f"{key} must be a number from 0 on")
-    return value
+    return min(value, 10**6)
 
 
 def _tail(text: str, lines: int) -> str:

@@ -17,6 +17,9 @@ from agent_box.registry import is_uuid
 if TYPE_CHECKING:
     from pathlib import Path
 
+ENDED = "See: agent-box-session ls"
+"""The end of the line that tmux puts below an ended run (remain-on-exit-format)."""
+
 KEPT_EXITS = 20
 KEPT_LOGS = 5
 MAX_LOG = 1024 * 1024
@@ -140,9 +143,14 @@ class Records:
 
 
 def tidy(text: str) -> str:
-    """Return a captured screen without the emptiness: blank runs become one blank line."""
+    """Return a captured screen without its emptiness and without tmux's own last line.
+
+    A run of blank lines becomes one.
+    """
     kept: list[str] = []
     for line in map(str.rstrip, text.splitlines()):
+        if line.startswith("[agent-box] ended (") and line.endswith(ENDED):
+            continue
         if line or (kept and kept[-1]):
             kept.append(line)
     return "\n".join(kept).rstrip("\n") + "\n"

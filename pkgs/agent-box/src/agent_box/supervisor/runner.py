@@ -190,8 +190,12 @@ class Supervisor:
             return False
 
     async def _look(self) -> bool:
-        # A launch that is under way while tmux is asked may not be in the answer yet.
-        busy = {session.id for session in self.sessions.values() if session.lock.locked()}
+        # What is done to a session while tmux is asked may not be in the answer yet.
+        turns = {
+            session.id: session.lock.turns
+            for session in self.sessions.values()
+            if not session.lock.locked()
+        }
         panes: dict[str, Pane] = {}
         try:
             pid, panes = await self.tmux.state()
@@ -204,10 +208,10 @@ class Supervisor:
         except TmuxError as error:
             log.warning("tmux: %s", error)
             return False
-        self._take_panes(panes, busy)
+        self._take_panes(panes, turns)
         return self.server == "running"
 
-    def _take_panes(self, panes: dict[str, Pane], busy: set[str]) -> None:
+    def _take_panes(self, panes: dict[str, Pane], turns: dict[str, int]) -> None:
         """Tell apart whose panes these are: by the id they were started for, not by name.
 
         A name may change under us, by a rename of ours that is under way or by hand.
@@ -221,7 +225,10 @@ class Supervisor:
             if session_id not in mine or (named is not None and named.id == session_id):
                 mine[session_id] = pane
         for session in self.sessions.values():
-            if session.id in busy or session.lock.locked():
+            if session.lock.locked():
+                continue
+            if turns.get(session.id) != session.lock.turns:
+                self.wake()
                 continue
             found = self.watchers.confirm(session, mine.get(session.id))
             session.pane = found
@@ -366,11 +373,12 @@ class Supervisor:
         if verdict.action == "fail":
             session.enter(Phase.FAILED, now, verdict.cause)
         elif verdict.action == "park":
-            session.enter(Phase.PARKED, now)
             try:
+                # Written down before it is shown.
                 await self.change(intent.set_stopped(session.name, stopped=True))
             except (AgentBoxError, OSError) as error:
                 log.warning("session %s is parked, not written down: %s", session.name, error)
+            session.enter(Phase.PARKED, now)
         else:
             session.enter(Phase.CRASHED, now, verdict.cause)
             loop = asyncio.get_running_loop()
