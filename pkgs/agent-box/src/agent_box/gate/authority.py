@@ -1,0 +1,340 @@
+"""The gate's decisions, without HTTP: who signs in, which logins live, what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from agent_box.errors import NotFoundError
+from agent_box.gate import passwords, policy, setup, wire
+from agent_box.gate.errors import PolicyError, WrongPasswordError
+from agent_box.gate.store import Login, digest
+from agent_box.gate.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from starlette.datastructures import Headers
+
+    from agent_box.config import Web
+    from agent_box.gate.addresses import Address
+    from agent_box.gate.live import Live
+    from agent_box.gate.store import Store
+
+log = logging.getLogger(__name__)
+
+REMEMBER = 600.0
+"""Seconds for which a right Basic credential is not hashed again."""
+
+MAX_REMEMBERED = 256
+
+FLUSH = 60.0
+"""Seconds after which a last use is on the disk, and between tries when the disk is full."""
+
+_LONGEST_SLEEP = 3600.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """Who sends a request."""
+
+    address: Address
+    device: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A login that a request has shown, or has just opened."""
+
+    login: Login
+    token: str | None = dataclasses.field(default=None, repr=False)
+    """The cookie to set, for a new login."""
+    with_cookie: bool = True
+
+
+class Gate:
+    """Judges credentials and keeps logins."""
+
+    def __init__(
+        self,
+        web: Web,
+        store: Store,
+        live: Live,
+        *,
+        throttle: Throttle | None = None,
+        worker: passwords.Worker | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.web = web
+        self.users = frozenset(web.users)
+        self.store = store
+        self.live = live
+        self.throttle = throttle or Throttle(clock)
+        self.worker = worker or passwords.Worker()
+        self._clock = clock
+        self._salt = secrets.token_bytes(32)
+        self._remembered: dict[bytes, tuple[str, float]] = {}
+        self._flights: dict[tuple[bytes, Address], asyncio.Future[bool]] = {}
+        self._basic: dict[str, str] = {}
+        self._decoys: dict[passwords.Scheme, str] = {}
+        self._wake = asyncio.Event()
+
+    # -- showing a credential
+
+    async def authenticate(self, headers: Headers, client: Client) -> Entry | None:
+        """Return the login behind a request, or `None`.
+
+        A cookie that is not (or no longer) one of ours is no guess and costs nothing; a wrong
+        Basic credential is a failure. Raises ThrottledError and BusyError.
+        """
+        token = wire.cookie(headers)
+        login = self.store.by_token(token) if token else None
+        if login is not None and login.user in self.users:
+            self._touch(login)
+            return Entry(login)
+        basic = wire.basic(headers)
+        if basic is None:
+            return None
+        if basic is wire.MALFORMED:
+            self._fail(client.address)
+            return None
+        if not await self._judge_basic(basic, client.address):
+            return None
+        return Entry(self._basic_login(basic.user, client), with_cookie=False)
+
+    async def sign_in(self, user: str, password: str, client: Client) -> Entry:
+        """Open a login; WrongPasswordError, ThrottledError or BusyError."""
+        if not await self._judge(user, password, client.address):
+            raise WrongPasswordError("user name or password is wrong")
+        return self._open(user, client)
+
+    async def set_up(self, user: str, code: str, new: str, client: Client) -> Entry:
+        """Choose the password of `user` with a set-up code and open a login.
+
+        WrongPasswordError for a wrong code; PolicyError leaves the code working.
+        """
+        with self.throttle.attempt(client.address) as attempt:
+            if not self._is_code(user, code):
+                attempt.failed = True
+                self._report(client.address)
+                raise WrongPasswordError("user name or set-up code is wrong")
+        self.check_new(user, new)
+        hashed = await self.worker.run(lambda: passwords.make(new))
+        if not self._is_code(user, code):  # somebody else was faster
+            raise WrongPasswordError("user name or set-up code is wrong")
+        self._replace(user, hashed, "setup")
+        return self._open(user, client)
+
+    # -- changing
+
+    async def change_password(self, entry: Entry, current: str, new: str, client: Client) -> Entry:
+        """Replace the password of the login's user: ends every login and terminal of theirs.
+
+        Returns the login to go on with. PolicyError, WrongPasswordError, ThrottledError,
+        BusyError and InternalError leave everything as it was.
+        """
+        user = entry.login.user
+        self.check_new(user, new)
+        if not await self._judge(user, current, client.address):
+            raise WrongPasswordError("the current password is wrong")
+        if passwords.normalise(new) == passwords.normalise(current):
+            raise PolicyError("the new password is the current one")
+        before = self.store.passwords[user].hash
+        hashed = await self.worker.run(lambda: passwords.make(new))
+        if self.store.passwords[user].hash != before:
+            raise WrongPasswordError("the password was changed elsewhere in the meantime")
+        self._replace(user, hashed, "user")
+        if not entry.with_cookie:
+            return Entry(self._basic_login(user, client), with_cookie=False)
+        return self._open(user, client)
+
+    async def set_password(self, user: str, new: str) -> int:
+        """Set a password on behalf of root; return how many logins that ended."""
+        self.check_user(user)
+        self.check_new(user, new)
+        hashed = await self.worker.run(lambda: passwords.make(new))
+        return self._replace(user, hashed, "root")
+
+    def set_hash(self, user: str, hashed: str, origin: str = "root") -> int:
+        """Set a password by its hash; ValueError when the hash is not acceptable."""
+        self.check_user(user)
+        passwords.scheme(hashed)
+        return self._replace(user, hashed, origin)
+
+    def setup_code(self, user: str) -> str:
+        """Make a set-up code for `user` on behalf of root."""
+        self.check_user(user)
+        return setup.create(self.store, user)
+
+    def check_new(self, user: str, new: str) -> None:
+        """Raise PolicyError when `new` is no acceptable password for `user`."""
+        policy.check(new, (user, self.web.domain))
+
+    def check_user(self, user: str) -> None:
+        """Raise NotFoundError when nobody of that name can sign in."""
+        if user not in self.users:
+            names = ", ".join(sorted(self.users)) or "none"
+            raise NotFoundError(f"'{user}' cannot sign in on this box (its users: {names})")
+
+    def end(self, ids: Iterable[str]) -> list[str]:
+        """End logins and their terminals; return the ids there were. Raises as `Store.end`."""
+        wanted = list(ids)
+        try:
+            return self.store.end(wanted)
+        finally:
+            self.live.remove(wanted)
+
+    # -- keeping house
+
+    def start(self) -> None:
+        """Bring the files of the logins in line with the store."""
+        self.live.remove(self.store.expire(self.users))
+        self.live.match(login.id for login in self.store.logins())
+
+    async def keep_house(self) -> None:
+        """End logins when their time has come and write last uses, for ever."""
+        while True:
+            self.live.remove(self.store.expire(self.users))
+            self.store.flush()
+            self._wake.clear()
+            wait = FLUSH if self.store.dirty else self._until_next_end()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+                # What woke us changes often; the disk hears of it together.
+                await asyncio.sleep(min(FLUSH, self._until_next_end()))
+
+    def close(self) -> None:
+        """Write what is due and stop the worker. Logins and terminals live on."""
+        self.worker.close()
+        self.live.remove(self._basic.values())
+        self.store.close()
+
+    # -- inside
+
+    def _until_next_end(self) -> float:
+        end = self.store.next_end()
+        if end is None:
+            return _LONGEST_SLEEP
+        return min(max(end - self.store.clock(), 0.05), _LONGEST_SLEEP)
+
+    def _touch(self, login: Login) -> None:
+        was = self.store.dirty
+        self.store.touch(login)
+        if self.store.dirty and not was:
+            self._wake.set()
+
+    def _open(self, user: str, client: Client) -> Entry:
+        token = secrets.token_urlsafe(32)
+        login = self._new_login(user, client, digest(token))
+        return Entry(login, token)
+
+    def _basic_login(self, user: str, client: Client) -> Login:
+        """Return the one login that stands for all requests with the user's password."""
+        known = self._basic.get(user)
+        login = self.store.login(known) if known else None
+        if login is None:
+            login = self._new_login(user, client, None)
+            self._basic[user] = login.id
+        self._touch(login)
+        return login
+
+    def _new_login(self, user: str, client: Client, token: str | None) -> Login:
+        now = self.store.clock()
+        login = Login(
+            id=secrets.token_hex(16),
+            user=user,
+            token=token,
+            created=now,
+            last_use=now,
+            device=client.device,
+            address=str(client.address),
+        )
+        self.live.add(login.id)
+        self.live.remove(self.store.add(login))
+        self._wake.set()
+        return login
+
+    def _replace(self, user: str, hashed: str, origin: str) -> int:
+        ended = self.store.set_password(user, hashed, origin)
+        self._basic.pop(user, None)
+        self.live.remove(ended)
+        log.info("password of %s set by %s; %d logins ended", user, origin, len(ended))
+        return len(ended)
+
+    def _is_code(self, user: str, code: str) -> bool:
+        entry = self.store.setups.get(user) if user in self.users else None
+        given = digest(setup.normalise(code))
+        return hmac.compare_digest(entry.hash if entry else "", given)
+
+    async def _judge_basic(self, basic: wire.Basic, address: Address) -> bool:
+        text = f"{basic.user}\0{basic.password}".encode("utf-8", "replace")
+        key = hmac.digest(self._salt, text, hashlib.sha256)
+        entry = self.store.passwords.get(basic.user)
+        hashed, until = self._remembered.get(key, ("", 0.0))
+        if entry is not None and hashed == entry.hash and self._clock() < until:
+            return basic.user in self.users
+        # A client that opens many connections at once has one credential: judge it once.
+        flight = self._flights.get((key, address))
+        if flight is not None:
+            right = await asyncio.shield(flight)
+            if not right:
+                self._fail(address)
+            return right
+        flight = asyncio.ensure_future(self._judge(basic.user, basic.password, address))
+        self._flights[key, address] = flight
+        flight.add_done_callback(lambda _: self._flights.pop((key, address), None))
+        right = await asyncio.shield(flight)
+        if right:
+            self._remembered.pop(key, None)
+            while len(self._remembered) >= MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            now = self.store.passwords[basic.user].hash
+            self._remembered[key] = (now, self._clock() + REMEMBER)
+        return right
+
+    async def _judge(self, user: str, password: str, address: Address) -> bool:
+        """Tell whether `password` is that of `user`; count and report when not."""
+        with self.throttle.attempt(address) as attempt:
+            entry = self.store.passwords.get(user) if user in self.users else None
+            hashed = entry.hash if entry else self._decoy(user)
+            right = await self.worker.run(lambda: passwords.matches(hashed, password))
+            # The password may have been changed while its turn had not come.
+            right = right and entry is not None and self.store.passwords.get(user) == entry
+            if not right:
+                attempt.failed = True
+                self._report(address)
+            return right
+
+    def _decoy(self, user: str) -> str:
+        """Return a hash to check in vain, so that an unknown name takes as long as a known one.
+
+        Users may have hashes of different cost. Each unknown name imitates the same one of them
+        every time; nothing tells it from a user with such a hash.
+        """
+        schemes = [
+            passwords.scheme(entry.hash)
+            for name, entry in sorted(self.store.passwords.items())
+            if name in self.users
+        ] or [passwords.OURS]
+        choice = hmac.digest(self.store.key, user.encode("utf-8", "replace"), hashlib.sha256)
+        like = schemes[int.from_bytes(choice[:8], "big") % len(schemes)]
+        if like not in self._decoys:
+            self._decoys[like] = passwords.decoy(like)
+        return self._decoys[like]
+
+    def _fail(self, address: Address) -> None:
+        self.throttle.penalise(address)
+        self._report(address)
+
+    def _report(self, address: Address) -> None:
+        # The line that bans are made of. Nothing in it comes from the client but the address,
+        # and that only after it was parsed.
+        log.warning("agent-box-gate: failed login from %s", address)
