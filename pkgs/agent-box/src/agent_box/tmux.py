@@ -207,6 +207,8 @@ class Tmux:
         out = await self.run(
             *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
             *("respawn-pane", "-k", "-t", pane.pane, "-c", cwd, "--", *argv, ";"),
+            # Whoever scrolls back still sees the earlier runs; the log of this one begins here.
+            *("set-option", "-p", "-F", "-t", pane.pane, "@agent-box-from", "#{history_size}", ";"),
             *("display-message", "-p", "-t", pane.pane, "#{pane_pid}"),
         )
         return int(out)
@@ -227,6 +229,16 @@ class Tmux:
     async def capture(self, pane: str, history: int = 0) -> str:
         """Return the text of `pane` with up to `history` lines of scrollback before it."""
         return await self.run("capture-pane", "-p", "-J", "-S", str(-history), "-t", pane)
+
+    async def capture_run(self, pane: str, history: int) -> str:
+        """Return the text of the present run in `pane`, without what earlier ones left there."""
+        known = await self.run(
+            "display-message", "-p", "-t", pane, "#{history_size} #{@agent-box-from}"
+        )
+        size, _, start = known.strip().partition(" ")
+        lines = int(size or 0) - int(start or 0)
+        # Negative once tmux has thrown old lines away: then all of it is rather too much.
+        return await self.capture(pane, min(lines, history) if lines >= 0 else history)
 
     async def paste(self, pane: str, text: str, *, enter: bool) -> None:
         """Give `text` to the program in `pane` as a paste, then press Enter if asked to."""

@@ -53,6 +53,14 @@ def run(spec: dict[str, Any]) -> NoReturn:
     # Python ignores these; a program started with them ignored would never learn of a closed pipe.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    # Looked at before the good news goes out: `add` would call started what cannot start.
+    try:
+        if not os.stat(argv[0]).st_mode & 0o111:  # noqa: PTH116  (pathlib costs 10 ms)
+            _fail(spec, f"the program {argv[0]} is not executable")
+    except OSError as error:
+        _fail(spec, _exec_reason(argv[0], error))
+    except ValueError:
+        pass  # told below
     _notify(spec, {"event": "exec", "cgroup": joined})
     try:
         os.execvpe(argv[0], argv, env)

@@ -294,7 +294,7 @@ class Lifecycle:
         record.logged = pane.launch
         record.runs += 1
         with contextlib.suppress(TmuxError, OSError):
-            text = await self.tmux.capture(pane.pane, HISTORY)
+            text = await self.tmux.capture_run(pane.pane, HISTORY)
             await asyncio.to_thread(self.records.save_log, record, text)
         with contextlib.suppress(OSError):
             await asyncio.to_thread(self.records.save, record, durable=False)
