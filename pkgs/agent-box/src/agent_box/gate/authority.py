@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from agent_box.errors import NotFoundError
-from agent_box.gate import passwords, policy, setup, wire
-from agent_box.gate.errors import PolicyError, WrongPasswordError
+from agent_box.gate import addresses, passwords, policy, setup, wire
+from agent_box.gate.errors import DifferentError, PolicyError, WrongPasswordError
 from agent_box.gate.store import Login, digest
 from agent_box.gate.throttle import Throttle
 
@@ -115,7 +115,9 @@ class Gate:
             raise WrongPasswordError("user name or password is wrong")
         return self._open(user, client)
 
-    async def set_up(self, user: str, code: str, new: str, client: Client) -> Entry:
+    async def set_up(
+        self, user: str, code: str, new: str, client: Client, again: str | None = None
+    ) -> Entry:
         """Choose the password of `user` with a set-up code and open a login.
 
         WrongPasswordError for a wrong code; PolicyError leaves the code working.
@@ -125,6 +127,8 @@ class Gate:
                 attempt.failed = True
                 self._report(client.address)
                 raise WrongPasswordError("user name or set-up code is wrong")
+        if again is not None and again != new:
+            raise DifferentError("the two new passwords differ")
         self.check_new(user, new)
         hashed = await self.worker.run(lambda: passwords.make(new))
         if not self._is_code(user, code):  # somebody else was faster
@@ -172,6 +176,10 @@ class Gate:
         """Make a set-up code for `user` on behalf of root."""
         self.check_user(user)
         return setup.create(self.store, user)
+
+    def has_passwords(self) -> bool:
+        """Tell whether anybody can sign in; otherwise a set-up code is what to ask for."""
+        return any(user in self.users for user in self.store.passwords)
 
     def check_new(self, user: str, new: str) -> None:
         """Raise PolicyError when `new` is no acceptable password for `user`."""
@@ -335,6 +343,9 @@ class Gate:
         self._report(address)
 
     def _report(self, address: Address) -> None:
+        if address == addresses.UNKNOWN:
+            log.warning("agent-box-gate: failed login from an address that the edge did not tell")
+            return
         # The line that bans are made of. Nothing in it comes from the client but the address,
         # and that only after it was parsed.
         log.warning("agent-box-gate: failed login from %s", address)

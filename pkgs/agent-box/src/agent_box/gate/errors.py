@@ -35,3 +35,7 @@ class PolicyError(UsageError):
     """The new password is not acceptable; the message says why and what would be."""
 
     code = "policy"
+
+
+class DifferentError(PolicyError):
+    """The new password was typed twice and not alike."""

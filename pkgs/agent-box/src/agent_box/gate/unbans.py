@@ -1,0 +1,43 @@
+"""Requests to lift a ban, left by the gate for a helper that may do it.
+
+The gate has no rights over the firewall. It writes `unban/<address in hex>`; a path unit sees the
+directory change and runs `agent-box-gate unban --requested` as root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent_box.gate.addresses import Address
+
+_MAX_WAITING = 64
+
+
+class Unbans:
+    """The directory of requests."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def request(self, address: Address) -> None:
+        """Ask to lift the ban of `address`; OSError when that cannot be written."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if len(os.listdir(self.directory)) < _MAX_WAITING:  # noqa: PTH208 - only counted
+            (self.directory / address.packed.hex()).touch(mode=0o600)
+
+    def take(self) -> list[Address]:
+        """Return the addresses asked for, and forget the requests."""
+        found: list[Address] = []
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(self.directory.iterdir()):
+                # The name alone speaks; nothing is read from a directory that is not root's.
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(ValueError):
+                    found.append(ipaddress.ip_address(bytes.fromhex(path.name)))
+        return found
