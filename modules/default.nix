@@ -6,6 +6,7 @@
     ./box.nix
     ./limits.nix
     ./memory.nix
+    ./processes.nix
     ./sandbox.nix
     ./sessions.nix
     ./sudo.nix

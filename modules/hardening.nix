@@ -18,6 +18,22 @@ rec {
     "fd00:42::42" # Scaleway over IPv6
   ];
 
+  # The system bus leads to systemd, logind and whatever else listens; the same
+  # services listen on sockets of their own, too.
+  messageSockets = [ "-/run/dbus" ] ++ map (name: "-/run/systemd/io.systemd.${name}") [
+    "AskPassword"
+    "Credentials"
+    "FactoryReset"
+    "Hostname"
+    "JournalAccess"
+    "Login"
+    "ManagedOOM"
+    "Manager"
+    "MuteConsole"
+    "SysInstall"
+    "sysext"
+  ];
+
   base = user: {
     UMask = "0077";
     KeyringMode = "private";
@@ -49,11 +65,7 @@ rec {
     ProtectProc = "invisible";
     ProcSubset = "all";
 
-    # The system bus leads to systemd, logind and whatever else listens.
-    InaccessiblePaths = [
-      "-/run/dbus"
-      "-/run/systemd/private"
-    ];
+    InaccessiblePaths = messageSockets ++ [ "-/run/systemd/private" ];
   };
 
   # The tmux server of a user and every pane in it.
@@ -86,7 +98,7 @@ rec {
         else
           "";
       # systemctl as root talks to systemd over this socket, closed to others by its mode.
-      InaccessiblePaths = [ "-/run/dbus" ] ++ lib.optional (!sudo) "-/run/systemd/private";
+      InaccessiblePaths = messageSockets ++ lib.optional (!sudo) "-/run/systemd/private";
 
       # A deny list: a shell for developers calls almost anything.
       # Stays open: @debug for strace and gdb (ptrace), @mount for bwrap, @resources

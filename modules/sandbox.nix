@@ -104,6 +104,8 @@ let
     unitConfig = {
       RequiresMountsFor = "/home/${name}";
       StartLimitIntervalSec = 0;
+      # The same /tmp: a path that a session names must mean the same to it.
+      JoinsNamespaceOf = "agent-box-${name}.service";
     };
     stopIfChanged = false;
     path = [ pkgs.tmux ];

@@ -50,6 +50,7 @@ let
       inherit (user)
         uid
         home
+        homeMode
         group
         extraGroups
         ;

@@ -96,7 +96,7 @@ def install_rendered(layer: Layer, rendered: Path, accounts: Accounts) -> None:
     accounts.write(layer)
     for user in declared["users"]:
         uid, gid = ids[user["name"]]
-        layer.directory(user["home"], 0o700, uid, gid)
+        layer.directory(user["home"], int(user["homeMode"], 8), uid, gid)
     units = rendered / "units"
     for path in sorted(units.rglob("*")):
         relative = path.relative_to(units).as_posix()
