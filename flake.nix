@@ -75,18 +75,23 @@
 
       apps = eachSystem (
         pkgs:
-        lib.mapAttrs
-          (name: description: {
+        let
+          inherit (pkgs.stdenv.hostPlatform) system;
+          # In a checkout, since that is where results go.
+          script = name: "${pkgs.writeShellScript name ''exec "$PWD/scripts/${name}" "$@"''}";
+          app = description: program: {
             type = "app";
-            # From the folder that it is run in, a checkout: results go there.
-            program = "${pkgs.writeShellScript name ''exec "$PWD/scripts/${name}" "$@"''}";
+            inherit program;
             meta = { inherit description; };
-          })
-          {
-            render = "Remake nixos-tests/rendered from the module";
-            test = "Run every test, or those that are named";
-            try = "Boot a box and attach to its first session";
-          }
+          };
+        in
+        {
+          try = app "Boot a throwaway box and attach to its first session" (
+            lib.getExe (hostOn system "vm").config.system.build.vm
+          );
+          test = app "Run every test, or those that are named" (script "test");
+          render = app "Remake nixos-tests/rendered from the module" (script "render");
+        }
       );
 
       devShells = eachSystem (pkgs: {

@@ -13,6 +13,16 @@
   users.users.agent.initialPassword = "agent-box";
   services.getty.autologinUser = "agent";
 
+  # `nix run .#try`: a throwaway machine in this terminal, attached to the session.
+  virtualisation.vmVariant = {
+    virtualisation = {
+      cores = 2;
+      graphics = false;
+      memorySize = 4096;
+    };
+    environment.loginShellInit = "agent-box-session attach main";
+  };
+
   # The image modules and build-vm bring disks and a boot loader of their own.
   boot.loader.grub.device = lib.mkDefault "/dev/vda";
   fileSystems."/" = lib.mkDefault {

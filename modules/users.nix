@@ -20,6 +20,7 @@ let
     "gate"
     "login"
     "logout"
+    "processes"
     "root"
     "sessions"
     "settings"

@@ -1,9 +1,11 @@
-# Tools to work on agent-box with.
+# Tools to work on agent-box with. The portable guest needs Debian's mmdebstrap as well,
+# which nixpkgs does not have; with Nix at hand the NixOS guest takes its place.
 {
   callPackage,
   mkShellNoCC,
   mypy,
   nixfmt,
+  openssh,
   qemu,
   ruff,
   shellcheck,
@@ -14,9 +16,15 @@ mkShellNoCC {
     (callPackage ./python.nix { })
     mypy
     nixfmt
+    openssh
     qemu
     ruff
     shellcheck
     tmux
   ];
+
+  # Both packages from the checkout, so that an edit shows at once.
+  shellHook = ''
+    export PYTHONPATH=$PWD/harness/src:$PWD/pkgs/agent-box/src
+  '';
 }
