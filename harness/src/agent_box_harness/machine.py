@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from agent_box_harness.errors import HarnessError, MachineError, RequestFailedError
+from agent_box_harness.errors import HarnessError, RequestFailedError
 from agent_box_harness.wait import poll
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ WAIT_TIMEOUT = 30.0
 """Seconds that a wait may take unless it says otherwise."""
 BOOT_TIMEOUT = 40.0
 """Seconds from power-on to a root shell."""
+HISTORY_OUTPUT = 4000
+"""Characters of a command's output that the history keeps."""
 
 ALL_CAPABILITIES = frozenset(
     {
@@ -57,9 +59,6 @@ class Command:
     """Exit status; None when the command never came back."""
     output: str
     """Standard output, cut to `HISTORY_OUTPUT` characters."""
-
-
-HISTORY_OUTPUT = 4000
 
 
 class Machine(ABC):
@@ -175,8 +174,7 @@ class Machine(ABC):
         """
         data = stdin.encode() if isinstance(stdin, str) else stdin
         at, start = time.time(), time.monotonic()
-        status: int | None = None
-        output = ""
+        status, output = None, ""
         try:
             status, raw = self._execute(command, self.scaled(timeout), data)
             output = raw.decode(errors="replace")
@@ -195,8 +193,6 @@ class Machine(ABC):
         """Run commands that must exit 0; return their joined standard output."""
         output = ""
         for command in commands:
-            # The reason is nearly always on standard error, which is why it is
-            # asked for here and kept out of the result.
             status, out = self.execute(command, timeout, stdin)
             if status != 0:
                 raise RequestFailedError(
@@ -406,12 +402,3 @@ class Machine(ABC):
         except OSError:
             return ""
         return "last lines on the console:\n" + "\n".join(tail.splitlines()[-15:])
-
-
-def require_capabilities(machine: Machine, needs: frozenset[str]) -> None:
-    """Raise MachineError naming what the machine lacks."""
-    missing = needs - machine.capabilities
-    if missing:
-        raise MachineError(
-            f"{machine.description} lacks: {', '.join(sorted(missing))}; use --guest qemu"
-        )

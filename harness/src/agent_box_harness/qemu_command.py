@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KERNEL_ARGUMENTS = (
     "console=ttyS0 rw quiet loglevel=4 net.ifnames=0 mitigations=off random.trust_cpu=on "
-    "systemd.show_status=false"
+    "systemd.show_status=false systemd.gpt_auto=0 TERM=dumb"
 )
 
 

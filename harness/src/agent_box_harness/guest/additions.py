@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 AGENTS_MOUNT = "/opt/agents-disk"
 """Where the read-only tree of the real CLIs is, when the image has it."""
-ADDRESS = "10.0.2.15"
-"""IPv4 address of the emulated machine in QEMU's user network."""
-GATEWAY = "10.0.2.2"
 CONSOLES = ("hvc0", "hvc1")
 """Consoles with a root shell; the second serves while the first is busy."""
 
@@ -47,7 +44,10 @@ _LEAN = {
     "getty@tty1.service serial-getty@ttyS0.service serial-getty@hvc0.service "
     "serial-getty@hvc1.service console-getty.service": "nobody sits there; on hvc0 it would take "
     "the root shell's input",
-    "systemd-networkd-wait-online.service": "the address is set by hand",
+    "systemd-networkd-wait-online.service": "the initrd sets the address",
+    "sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount dev-hugepages.mount "
+    "systemd-modules-load.service systemd-udev-load-credentials.service kmod-static-nodes.service "
+    "systemd-random-seed.service": "seconds under emulation, and nothing here needs them",
     "systemd-firstboot.service systemd-resolved.service systemd-timesyncd.service": "not needed",
     "keyboard-setup.service console-setup.service": "no keyboard",
 }
@@ -82,26 +82,6 @@ echo '{BANNER.decode()}'
 PS1='' exec /bin/bash --norc /dev/"$1"
 """
 
-_NETWORK = f"""\
-[Unit]
-Description=Address of the emulated machine
-DefaultDependencies=no
-ConditionVirtualization=vm
-Before=network.target
-Wants=network.target
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=-/usr/bin/ip link set lo up
-ExecStart=-/usr/bin/ip address add {ADDRESS}/24 dev eth0
-ExecStart=-/usr/bin/ip link set eth0 up
-ExecStart=-/usr/bin/ip route add default via {GATEWAY}
-
-[Install]
-WantedBy=multi-user.target
-"""
-
 _TMPFILES = """\
 # NixOS paths that rendered files name.
 d /run/current-system 0755 root root -
@@ -124,8 +104,6 @@ def add_guest_files(layer: Layer, host_name: str, ssh_key: str, *, agents: bool)
             f"/etc/systemd/system/backdoor@{console}.service.d/container.conf",
             "[Unit]\nConditionVirtualization=vm\n",
         )
-    layer.file("/etc/systemd/system/agent-box-guest-network.service", _NETWORK)
-    layer.enable("agent-box-guest-network.service", "multi-user.target")
     layer.file("/etc/tmpfiles.d/agent-box-guest.conf", _TMPFILES)
     for units in _LEAN:
         for unit in units.split():
@@ -148,7 +126,9 @@ def add_guest_files(layer: Layer, host_name: str, ssh_key: str, *, agents: bool)
     layer.file("/etc/.updated", "")
     layer.file("/var/.updated", "")
     layer.directory("/var/log/journal", 0o2755)
-    fstab = "/dev/vda / ext4 noatime 0 0\n"
+    # The root needs no entry: the initrd has mounted it for good, and an entry
+    # makes the boot wait for its device.
+    fstab = ""
     if agents:
         layer.directory(AGENTS_MOUNT)
         fstab += f"/dev/vdb {AGENTS_MOUNT} ext4 ro,nofail 0 0\n"

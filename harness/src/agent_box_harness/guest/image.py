@@ -26,6 +26,8 @@ from agent_box_harness.qemu_command import Frozen, QemuFiles, QemuOptions
 if TYPE_CHECKING:
     from agent_box_harness.machine import Machine
 
+__all__ = ["Image", "Kind", "Snapshot", "accelerator", "build", "find_repo", "run"]
+
 Kind = Literal["qemu", "container"]
 Progress = Callable[[str], None]
 """Called with one short line before each long step."""

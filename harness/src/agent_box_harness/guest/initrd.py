@@ -22,6 +22,10 @@ PROBE_MARKER = "agent-box: this accelerator runs the real kernel"
 PROBE_ARGUMENT = "agent_box_probe"
 """On the kernel command line it makes the initrd print the marker and power off."""
 
+ADDRESS = "10.0.2.15"
+"""IPv4 address of the emulated machine in QEMU's user network."""
+GATEWAY = "10.0.2.2"
+
 _INIT = f"""#!/bin/sh
 mount -t proc proc /proc
 mount -t devtmpfs dev /dev
@@ -36,6 +40,10 @@ until [ -b /dev/vda ]; do
   if [ $tries -gt 600 ]; then echo 'no disk /dev/vda' >/dev/console; poweroff -f; fi
   sleep 0.05
 done
+ip link set lo up
+ip address add {ADDRESS}/24 dev eth0
+ip link set eth0 up
+ip route add default via {GATEWAY}
 mount -t ext4 -o rw,noatime /dev/vda /root || poweroff -f
 if [ "$(cat /root/etc/agent-box-layer 2>/dev/null)" != "$(cat /layer.key)" ]; then
   tar -x -C /root -f /layer.tar && cp /layer.key /root/etc/agent-box-layer
@@ -50,6 +58,7 @@ _APPLETS = (
     "mount",
     "umount",
     "grep",
+    "ip",
     "echo",
     "poweroff",
     "insmod",
