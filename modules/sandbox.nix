@@ -75,6 +75,8 @@ let
       // runtimeDirectory name
       // restart
       // {
+        # The supervisor stays when the server dies: it saw what ran and brings it back.
+        RestartMode = "direct";
         Type = "exec";
         User = name;
         Group = name;
