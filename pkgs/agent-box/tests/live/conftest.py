@@ -22,7 +22,9 @@ HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
 REPOSITORY = HERE.parents[3]
 STUB = HERE / "stub_claude.py"
-PROGRAM = "#!{python} -I\nimport sys\nsys.path.insert(0, {src!r})\nfrom {module} import main\nmain()\n"
+PROGRAM = (
+    "#!{python} -I\nimport sys\nsys.path.insert(0, {src!r})\nfrom {module} import main\nmain()\n"
+)
 
 
 class LiveBox:
@@ -39,7 +41,9 @@ class LiveBox:
         self.user = pwd.getpwuid(os.getuid()).pw_name
         for path in (self.home, self.run_dir, self.registry.parent):
             path.mkdir(mode=0o700, parents=True)
-        (self.registry.parent / "env").write_text("ANTHROPIC_API_KEY=sk-test\nFROM_ENV_FILE='a b'\n")
+        (self.registry.parent / "env").write_text(
+            "ANTHROPIC_API_KEY=sk-test\nFROM_ENV_FILE='a b'\n"
+        )
         self.install_agent()
         self.launch = self.program("launch", "agent_box.supervisor.launch")
         self.supervise = self.program("supervise", "agent_box.supervisor.main")
@@ -162,7 +166,11 @@ class LiveBox:
     def tmux_run(self, *args: str, check: bool = True, timeout: float = 10) -> str:
         result = subprocess.run(
             ["tmux", "-N", "-u", "-L", "agent-box", *args],
-            env=self.env, capture_output=True, text=True, check=check, timeout=timeout,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=timeout,
         )
         return result.stdout
 
@@ -207,7 +215,11 @@ class LiveBox:
         (self.home / f"stub/{name}.start").write_text("\n".join(commands))
 
     def say(self, name: str, command: str) -> None:
-        self.call("send", name=name, text=command)
+        try:
+            self.call("send", name=name, text=command)
+        except Exception as error:
+            error.add_note(f"{self.call('show', name=name)}\n{self.log}")
+            raise
 
     def ready(self, session_id: str, count: int = 1) -> list[dict]:
         """Wait until the stub has been launched `count` times."""

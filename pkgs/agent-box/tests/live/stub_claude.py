@@ -57,8 +57,14 @@ def main():
     stub.mkdir(exist_ok=True)
     append(
         stub / f"{conversation}.launches",
-        {"name": name, "resumed": bool(resumed), "pid": os.getpid(), "prompt": prompt,
-         "env": os.environ.get("FROM_ENV_FILE"), "at": time.time()},
+        {
+            "name": name,
+            "resumed": bool(resumed),
+            "pid": os.getpid(),
+            "prompt": prompt,
+            "env": os.environ.get("FROM_ENV_FILE"),
+            "at": time.time(),
+        },
     )
     print(f"stub {'resumed' if resumed else 'fresh'} {conversation}", flush=True)
     try:

@@ -14,7 +14,9 @@ from agent_box.errors import ConflictError, NotFoundError, UsageError
 
 
 def test_seeds_on_the_first_boot_only(make_box):
-    box = make_box({"main": {"agent": "claude", "initialPrompt": "hello"}, "sh": {"agent": "shell"}})
+    box = make_box(
+        {"main": {"agent": "claude", "initialPrompt": "hello"}, "sh": {"agent": "shell"}}
+    )
     box.start()
     assert list(box.sessions()) == ["main", "sh"]
     main = box.wait("main", "running")

@@ -74,7 +74,8 @@ class Control:
             writer.close()
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        args = request.get("args") or {}
+        args = request.get("args")
+        args = {} if args is None else args
         op = request.get("op")
         if not isinstance(op, str) or not isinstance(args, dict):
             return _refusal("usage", 'a request is {"op": …, "args": {…}} on one line')

@@ -29,6 +29,9 @@ _WATCHED = (
     | Mask.MOVED_FROM
     | Mask.ATTRIB
     | Mask.DELETE_SELF
+    | Mask.MOVE_SELF
+    # A directory in its place, or its end
+    | Mask.CREATE
 )
 
 LISTEN_PAUSE = 0.5
@@ -150,20 +153,38 @@ class Watchers:
 
     async def _watch_registry(self) -> None:
         directory = self.supervisor.user.config_dir
-        name = self.supervisor.store.path.name
         try:
-            with Inotify() as inotify:
-                inotify.add_watch(directory, _WATCHED)
-                async for event in inotify:
-                    if event.name is None or event.name.name in (name, ""):
-                        self.supervisor.read_registry()
-                        self.supervisor.wake()
+            while True:
+                with Inotify() as inotify:
+                    inotify.add_watch(directory, _WATCHED)
+                    # What was edited before the watch was there.
+                    self.supervisor.read_registry()
+                    self.supervisor.wake()
+                    await self._hear_edits(inotify)
+                # The directory itself went. Its return is not an event for us: look, seldom.
+                while not directory.is_dir():
+                    await asyncio.sleep(LISTEN_PAUSE)
         except OSError as error:
             self.problem = (
                 f"hand edits of {directory} are not noticed ({error.strerror}): "
                 "run agent-box-session restart after editing"
             )
             log.error("%s", self.problem)
+
+    async def _hear_edits(self, inotify: Inotify) -> None:
+        """Take over each edit; return when the directory is not there any more."""
+        name = self.supervisor.store.path.name
+        directory = self.supervisor.user.config_dir
+        async for event in inotify:
+            if event.mask & Mask.CREATE and not event.mask & Mask.ISDIR:
+                continue  # a file is read when it has been written
+            if event.name is None or event.name.name in (name, ""):
+                self.supervisor.read_registry()
+                self.supervisor.wake()
+            if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
+                return
+            if not directory.is_dir():
+                return
 
     # Launchers -------------------------------------------------------------
 

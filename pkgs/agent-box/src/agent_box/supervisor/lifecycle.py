@@ -222,7 +222,7 @@ class Lifecycle:
         temporary.replace(path)
         return path
 
-    def _failed_path(self, session: Session) -> Any:  # noqa: ANN401  (a Path; keeps imports lazy)
+    def _failed_path(self, session: Session) -> Any:
         return self.launch_dir / f"{session.id}.failed"
 
     def forget(self, session_id: str) -> None:

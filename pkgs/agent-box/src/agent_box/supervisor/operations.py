@@ -57,7 +57,7 @@ class Operations:
             "wait": self.wait,
         }
 
-    async def call(self, op: str, args: Args) -> Any:  # noqa: ANN401
+    async def call(self, op: str, args: Args) -> Any:
         """Carry out operation `op`; raise an `AgentBoxError` that explains a refusal."""
         handler = self._table.get(op)
         if handler is None:
@@ -358,7 +358,7 @@ def _tail(text: str, lines: int) -> str:
     return "\n".join(kept) + "\n" if kept else ""
 
 
-def _builtin(item: object) -> Any:  # noqa: ANN401
+def _builtin(item: object) -> Any:
     import msgspec
 
     return msgspec.to_builtins(item)

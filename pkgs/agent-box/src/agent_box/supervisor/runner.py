@@ -286,7 +286,7 @@ class Supervisor:
             session.entry, session.pane, session.phase, due=due, namesake=session.namesake
         )
 
-    def spawn(self, coroutine: Any) -> None:  # noqa: ANN401
+    def spawn(self, coroutine: Any) -> None:
         """Run `coroutine` beside the loop and look again when it is done."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
@@ -343,7 +343,8 @@ class Supervisor:
         if session.entry.stopped:
             return
         await self.lifecycle.start(session, pane)
-        if session.phase is not Phase.STARTING:
+        # The launcher may have been heard before tmux: then it is running by now.
+        if session.phase not in LIVING:
             if session.next_retry_at is not None:
                 # It was postponed.
                 delay = max(0.0, session.next_retry_at - time.time())
@@ -439,7 +440,12 @@ class Supervisor:
             elif name in self.document.invalid:
                 views.append(invalid_view(name, self.document.invalid[name]))
         unlisted = (self.foreign[name] for name in sorted(self.foreign))
-        views += [foreign_view(pane) for pane in unlisted if pane.session_id is None]
+        # Where a listed session has the name, its own reason tells of the other one.
+        views += [
+            foreign_view(pane)
+            for pane in unlisted
+            if pane.session_id is None and pane.session not in self.sessions
+        ]
         return views
 
     def subscribe(self, size: int) -> asyncio.Queue[dict[str, Any]]:
