@@ -9,6 +9,9 @@ booted, and says by markers what is special:
     another host configuration than that of ``--host``
 ``@pytest.mark.cold``
     a real boot instead of a clone of the booted guest
+``@pytest.mark.shared``
+    one guest for the scenarios of a module, one after the other: each leaves it as it found it
+    (after a failure the next one gets a fresh guest)
 ``@pytest.mark.limit(seconds)``
     longest time for the scenario, at native speed
 
@@ -19,10 +22,12 @@ what it cannot run, with the reason.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import signal
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,16 +52,34 @@ MARKERS = (
     "needs(*capabilities): what the machine must be able to do, or 'agents' for the real CLIs",
     "host(name): the host configuration to boot instead of --host",
     "cold: boot for real instead of cloning the booted guest",
+    "shared: use one guest for the marked scenarios of a module, one after the other",
     "limit(seconds): longest time for the scenario, at native speed",
 )
 
 guests_key = pytest.StashKey[Guests]()
 machine_key = pytest.StashKey["Machine"]()
 run_key = pytest.StashKey["Run"]()
+lent_key = pytest.StashKey["Lent"]()
+failed_key = pytest.StashKey[bool]()
 
 
 class ScenarioTimeoutError(RequestFailedError):
     """A scenario took longer than it may."""
+
+
+@dataclass
+class Lent:
+    """The guest that marked scenarios of one module share."""
+
+    key: tuple[str, ...] = ()
+    """Module, host and kind of machine; empty while there is no guest."""
+    machine: Machine | None = None
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def end(self) -> None:
+        """Close the guest, if there is one."""
+        self.key, self.machine = (), None
+        self.stack.close()
 
 
 class Run:
@@ -126,6 +149,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if given is not None and config.option.xmlpath is None:
             config.option.xmlpath = str(folder / "junit.xml")
     config.stash[run_key] = Run(folder)
+    config.stash[lent_key] = Lent()
     config.stash[guests_key] = Guests(
         repo=config.rootpath,
         choice=config.getoption("--guest"),
@@ -185,12 +209,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     """A fresh, fully booted box for this test alone."""
     item = request.node
-    guests = item.config.stash[guests_key]
-    cold = item.get_closest_marker("cold") is not None
-    with guests.fresh(_host(item), _needs(item), tmp_path, cold=cold) as machine:
+    with _guest(item, tmp_path) as machine:
         item.stash[machine_key] = machine
         item.user_properties.append(("guest", machine.description))
-        if cold:
+        if item.get_closest_marker("cold") is not None:
             machine.wait_ready()
         with _time_limit(item, machine):
             yield Box(machine)
@@ -206,12 +228,24 @@ def measured(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
     return note
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End a shared guest with the last scenario that uses it, or the first that fails in it."""
+    lent = item.config.stash[lent_key]
+    if lent.machine is None:
+        return
+    if nextitem is None or _lent_key(nextitem) != lent.key or item.stash.get(failed_key, False):
+        lent.end()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Collect the evidence while the guest of a failed scenario still runs."""
     result = yield
+    if result.failed:
+        item.stash[failed_key] = True
     machine = item.stash.get(machine_key, None)
     if machine is None or call.excinfo is None or result.skipped or call.when == "teardown":
         return result
@@ -276,6 +310,36 @@ def _needs(item: pytest.Item) -> frozenset[str]:
 def _host(item: pytest.Item) -> str:
     marker = item.get_closest_marker("host")
     return str(marker.args[0] if marker else item.config.getoption("--host"))
+
+
+@contextlib.contextmanager
+def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
+    """Give a scenario a guest of its own, or the one that its module shares."""
+    guests = item.config.stash[guests_key]
+    cold = item.get_closest_marker("cold") is not None
+    fresh = functools.partial(guests.fresh, _host(item), _needs(item), tmp_path, cold=cold)
+    key = _lent_key(item)
+    if not key:
+        with fresh() as machine:
+            yield machine
+        return
+    lent = item.config.stash[lent_key]
+    if lent.key != key or lent.machine is None:
+        lent.end()
+        lent.machine = lent.stack.enter_context(fresh())
+        lent.key = key
+    yield lent.machine
+
+
+def _lent_key(item: pytest.Item) -> tuple[str, ...]:
+    """Which shared guest a scenario uses; empty for one of its own."""
+    if item.get_closest_marker("shared") is None or not _is_scenario(item):
+        return ()
+    guests = item.config.stash[guests_key]
+    needs = _needs(item)
+    if guests.reason_against(needs):
+        return ()
+    return (str(item.path), _host(item), pick(guests.choice, needs))
 
 
 @contextlib.contextmanager
