@@ -27,7 +27,7 @@ CLIS = os.environ.get("AGENT_BOX_REAL_CLIS", "")
 NAMES = ["claude", "codex", "opencode", "pi"]
 UID = 54321
 PORT = 8123
-PATIENCE = 90.0
+PATIENCE = 240.0
 
 pytestmark = [
     pytest.mark.skipif(not CLIS, reason="AGENT_BOX_REAL_CLIS names no directory with the CLIs"),
@@ -74,6 +74,8 @@ class Pane:
         become = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
         assign = [f"{key}={value}" for key, value in env.items()]
         self.tmux(
+            # What a program said before it died belongs into the failure.
+            *("start-server", ";", "set-option", "-g", "remain-on-exit", "on", ";"),
             *("new-session", "-d", "-s", "t", "-x", "110", "-y", "36"),
             *("-c", ctx.entry.working_directory, "--", "unshare", "-n", "sh", "-c", script, "sh"),
             *(*become, "env", "-i", *assign, *launch.argv),
