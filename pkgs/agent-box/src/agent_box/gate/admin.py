@@ -59,6 +59,8 @@ class Admin:
             request = json.loads(line)
             op, args = request["op"], request.get("args", {})
             work = self._ops[op]
+            if not isinstance(args, dict):
+                raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError):
             return _refusal("usage", f"ask for one of: {', '.join(sorted(self._ops))}")
         try:

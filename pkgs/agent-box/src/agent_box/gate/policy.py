@@ -22,7 +22,7 @@ MIN_LENGTH = 16
 MAX_LENGTH = 64
 """Characters (code points), after composition."""
 
-_LEAST_LEFT = 8
+_LEAST_LEFT = 10
 """Characters that must remain when everything predictable is taken out."""
 
 _LEAST_DISTINCT = 6
