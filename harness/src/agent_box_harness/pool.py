@@ -69,12 +69,6 @@ class ShellPool:
         finally:
             self._give(channel)
 
-    def expect_banners(self) -> None:
-        """Take no shell for ready until it announces itself anew: the machine restarts."""
-        with self._changed:
-            for channel in self._channels:
-                channel.restart()
-
     def close(self) -> None:
         """Close every channel."""
         with self._changed:

@@ -164,12 +164,13 @@ class QemuMachine(ShellTransfer, Machine):
 
     def reboot(self) -> None:
         """See `Machine.reboot`."""
+        # QEMU ends when the guest resets (-no-reboot): a clone's firmware state
+        # does not survive a reset, and a new process has new shells.
         self.connect()
-        running = self._require()
-        running.pool.expect_banners()
-        running.pool.send(b"systemctl reboot\n")
-        running.continued = False
-        running.pool.connect((self.scaled(BOOT_TIMEOUT) or BOOT_TIMEOUT) * 2, alive=self.is_up)
+        self._require().pool.send(b"systemctl reboot\n")
+        self._wait_for_exit(self.scaled(BOOT_TIMEOUT) or BOOT_TIMEOUT)
+        self.start()
+        self.connect()
 
     def close(self) -> None:
         """See `Machine.close`."""

@@ -75,6 +75,7 @@ def qemu_argv(
     )
     argv = [
         "qemu-system-x86_64", "-name", name, "-nodefaults", "-no-user-config", "-display", "none",
+        "-no-reboot",
         "-machine", f"q35,memory-backend=mem,accel={options.accel.name}",
         "-cpu", options.accel.cpu, "-smp", str(options.cpus), "-m", size, "-object", memory,
         "-kernel", str(options.files.kernel), "-initrd", str(options.files.initrd),

@@ -83,10 +83,6 @@ class ShellChannel:
         self.ready = True
         return True
 
-    def restart(self) -> None:
-        """Expect the banner of a new boot."""
-        self.booting, self.ready, self._buffer = True, False, b""
-
     def _banner_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while BANNER not in self._buffer:
