@@ -162,6 +162,7 @@ class Lifecycle:
             else:
                 log.info("session %s: the kickoff prompt is held: %s", session.name, held)
         launch = agent.launch(ctx, prompt)
+        session.typed = launch.typed
         moved = launch.launch_id is not None and launch.launch_id != record.launch_id
         offered = launch.delivers_prompt and not record.prompted
         record.prompted = record.prompted or offered

@@ -57,6 +57,8 @@ class Session:
     applied: Applied = field(default_factory=Applied)
     attention: str | None = None
     """What the agent asks a human for."""
+    typed: str | None = None
+    """What the launch leaves to be typed once the agent is ready."""
     probed_activity: int = -1
     """`Pane.activity` when its screen was last read."""
     probed_at: float = 0.0

@@ -22,6 +22,7 @@ from agent_box.supervisor.cgroups import Groups
 from agent_box.supervisor.events import Watchers
 from agent_box.supervisor.lifecycle import Lifecycle
 from agent_box.supervisor.model import Session, foreign_view, invalid_view
+from agent_box.supervisor.prompts import Prompts
 from agent_box.supervisor.reconcile import Action, Phase, decide
 from agent_box.supervisor.record import Records
 from agent_box.tmux import Pane, Tmux, TmuxDownError, TmuxError, TmuxSilentError
@@ -53,6 +54,7 @@ class Supervisor:
         self.tmux = Tmux(box.programs.tmux, user.runtime_dir)
         self.lifecycle = Lifecycle(box, user, self.tmux, self.records)
         self.attention = Attention(self)
+        self.prompts = Prompts(self)
         self.watchers = Watchers(self)
         self.document = Document({"sessions": {}})
         self.sessions: dict[str, Session] = {}
@@ -356,6 +358,7 @@ class Supervisor:
             self.watchers.follow(session, session.pane)
             asyncio.get_running_loop().call_later(STARTED, self._presume_started, session)
         self.attention.schedule(session)
+        self.prompts.started(session)
 
     async def adopt(self, session: Session, pane: Pane) -> None:
         """Take over a process that was started by an earlier supervisor."""
@@ -365,6 +368,7 @@ class Supervisor:
             session.oom_kills = self.lifecycle.groups.oom_kills(session.id)
         self.watchers.follow(session, pane)
         self.attention.schedule(session)
+        self.prompts.started(session)
         log.info("session %s adopted, process %d", session.name, pane.pid)
 
     async def _finish(self, session: Session, pane: Pane | None) -> None:
