@@ -276,16 +276,3 @@ def test_another_configuration_directory(ctx, tmp_path):
     AGENT.prepare(moved)
     assert (tmp_path / "c" / ".claude.json").exists()
     assert not (ctx.user.home / ".claude.json").exists()
-
-
-def test_forget_removes_the_trail_and_the_prompts_only(ctx):
-    own = transcript(ctx, LAUNCH)
-    for step, following in ((LAUNCH, OTHER), (OTHER, LAUNCH), (THIRD, OTHER)):
-        live(ctx, step, following)
-    AGENT.launch(ctx, "x" * 200_000)
-    AGENT.forget(ctx)
-    AGENT.forget(ctx)
-    state_home = ctx.user.home / ".local" / "state" / "agent-box"
-    assert [path.name for path in (state_home / "live").iterdir()] == [THIRD]
-    assert list((state_home / "prompts").iterdir()) == []
-    assert own.exists()

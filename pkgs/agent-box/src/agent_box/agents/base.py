@@ -208,12 +208,6 @@ class Agent:
         """
         return None
 
-    def forget(self, ctx: Context) -> None:
-        """Remove what the runtime keeps for a session that was removed; never agents' own files."""
-        prompts = state_directory(ctx.user) / "prompts"
-        for name in (f"{ctx.id}.md", f"{ctx.id}-resume.md"):
-            (prompts / name).unlink(missing_ok=True)
-
 
 def valid_uuid(text: object) -> bool:
     """Return whether `text` has the 8-4-4-4-12 hexadecimal shape; ask before any use in a path."""

@@ -154,16 +154,6 @@ class Claude(Agent):
             return "claude asks a question: attach and answer"
         return None
 
-    def forget(self, ctx: Context) -> None:
-        """Remove the trail from conversation to conversation as well."""
-        super().forget(ctx)
-        live = state_directory(ctx.user) / "live"
-        current = ctx.record.launch_id
-        while valid_uuid(current):
-            following = _read_short(live / current)
-            (live / current).unlink(missing_ok=True)
-            current = following
-
 
 # Transcripts only ever grow, so one with words keeps them.
 _known_spoken: set[Path] = set()
