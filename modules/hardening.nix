@@ -148,7 +148,6 @@ rec {
         "@system-service"
         "~@privileged @resources"
       ];
-      # MemoryDenyWriteExecute is off: ctypes, which the inotify library needs, asks
-      # for such memory.
+      MemoryDenyWriteExecute = true;
     };
 }

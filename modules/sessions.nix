@@ -84,21 +84,19 @@ let
     };
   };
 
-  seedOf =
-    user: session:
-    {
-      inherit (session)
-        skipPermissions
-        remoteControl
-        remoteControlName
-        extraArgs
-        ;
-      agent = if session.agent == null then cfg.agent else session.agent;
-      workingDirectory =
-        if session.workingDirectory == null then "/home/${user}" else session.workingDirectory;
-      initialPrompt = session.initialPrompt or null;
-      resumePrompt = session.resumePrompt or null;
-    };
+  seedOf = user: session: {
+    inherit (session)
+      skipPermissions
+      remoteControl
+      remoteControlName
+      extraArgs
+      ;
+    agent = if session.agent == null then cfg.agent else session.agent;
+    workingDirectory =
+      if session.workingDirectory == null then "/home/${user}" else session.workingDirectory;
+    initialPrompt = session.initialPrompt or null;
+    resumePrompt = session.resumePrompt or null;
+  };
 
   isLegalName = name: builtins.match "[A-Za-z0-9][A-Za-z0-9_-]{0,149}" name != null;
 

@@ -8,18 +8,15 @@
 let
   python = pkgs.callPackage ./python.nix { };
 
-  # Everything but what changes without meaning: pictures, and the lock, which the
-  # evaluation itself is made with.
-  repository = lib.fileset.toSource {
+  # What the digest covers, and what computes it.
+  renderer = lib.fileset.toSource {
     root = ../.;
     fileset = lib.fileset.unions [
-      ../harness
+      ../harness/src
       ../hosts
       ../modules
       ../nixos-tests
-      ../pkgs
-      ../pyproject.toml
-      ../scripts
+      ../pkgs/agent-box/package.nix
     ];
   };
 
@@ -45,10 +42,10 @@ let
           )
         );
         passAsFile = [ "evaluated" ];
-        env.PYTHONPATH = "${repository}/harness/src";
+        env.PYTHONPATH = "${renderer}/harness/src";
       }
       ''
-        python3 -m agent_box_harness.rendered --repo ${repository} --evaluated ${name} "$evaluatedPath"
+        python3 -m agent_box_harness.rendered --repo ${renderer} --evaluated ${name} "$evaluatedPath"
         touch "$out"
       '';
 
@@ -79,13 +76,15 @@ prefixed "evaluates" (lib.mapAttrs evaluates hosts)
     pkgs.runCommand "unit-tests"
       {
         nativeBuildInputs = [
-          python
+          pkgs.shellcheck
           pkgs.tmux
+          python
         ];
-        env.PYTHONPATH = "${repository}/pkgs/agent-box/src:${repository}/harness/src";
+        env.PYTHONPATH = "pkgs/agent-box/src:harness/src";
       }
       ''
-        cd ${repository} && HOME=$TMPDIR pytest -p no:cacheprovider
+        cp -r ${self} repository && chmod -R u+w repository && cd repository
+        HOME=$TMPDIR pytest -p no:cacheprovider
         touch "$out"
       '';
 }
