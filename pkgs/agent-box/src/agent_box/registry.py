@@ -56,6 +56,9 @@ class _Fields(msgspec.Struct, rename="camel"):
     stopped: bool | None = None
 
 
+_FIELD_NAMES = tuple(info.encode_name for info in msgspec.structs.fields(_Fields))
+
+
 @dataclass(frozen=True)
 class Entry:
     """One listed session, defaults filled in."""
@@ -129,6 +132,8 @@ def _check_depth(raw: object) -> None:
 
 def parse(data: bytes, home: str) -> Document:
     """Parse `data`; raise `ValueError` when it is no registry as a whole."""
+    if not data.strip():
+        raise ValueError("it is empty")
     try:
         raw = json.loads(
             data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
@@ -137,7 +142,9 @@ def parse(data: bytes, home: str) -> Document:
         raise ValueError("it is nested too deeply") from None
     _check_depth(raw)
     if not isinstance(raw, dict) or not isinstance(raw.get("sessions"), dict):
-        raise ValueError('it is not an object with a "sessions" object in it')
+        raise ValueError(  # noqa: TRY004  (what is wrong is the file, not a caller)
+            'it is not an object with a "sessions" object in it'
+        )
     document = Document(raw)
     seen: dict[str, str] = {}
     for name, item in raw["sessions"].items():
@@ -145,7 +152,7 @@ def parse(data: bytes, home: str) -> Document:
         if reason:
             document.invalid[name] = reason
             continue
-        fields = msgspec.convert(item, _Fields)
+        fields = _fields(item)
         if fields.box_session_id:
             seen[fields.box_session_id] = name
         document.entries[name] = Entry(
@@ -164,6 +171,13 @@ def parse(data: bytes, home: str) -> Document:
     return document
 
 
+def _fields(item: object) -> _Fields:
+    if isinstance(item, dict):
+        # Only what we know: msgspec cannot look at a key with half a surrogate pair.
+        item = {key: item[key] for key in _FIELD_NAMES if key in item}
+    return msgspec.convert(item, _Fields)
+
+
 def _invalid(name: str, item: object, seen: dict[str, str]) -> str | None:
     """Return what is wrong with an entry, or None."""
     try:
@@ -171,7 +185,7 @@ def _invalid(name: str, item: object, seen: dict[str, str]) -> str | None:
     except UsageError as error:
         return str(error)
     try:
-        fields = msgspec.convert(item, _Fields)
+        fields = _fields(item)
     except msgspec.ValidationError as error:
         return f"its entry is not valid: {error}"
     if fields.box_session_id is not None:
@@ -293,8 +307,6 @@ class Store:
 
     def _parse(self, data: bytes) -> Document:
         try:
-            if not data.strip():
-                raise ValueError("it is empty")
             return parse(data, self._home)
         except ValueError as error:
             raise RegistryError(

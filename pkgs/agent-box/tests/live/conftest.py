@@ -189,14 +189,14 @@ class LiveBox:
             lambda: f"{name}: {self.sessions().get(name)}\n{self.log}",
         )
 
-    def until(self, check, timeout: float = 20, explain=lambda: ""):
+    def until(self, check, timeout: float = 20, explain=None):
         deadline = time.monotonic() + timeout
         while True:
             result = check()
             if result:
                 return result
             if time.monotonic() > deadline:
-                pytest.fail(f"not so after {timeout} s: {explain()}")
+                pytest.fail(f"not so after {timeout} s: {explain() if explain else self.log}")
             time.sleep(0.03)
 
     # Evidence

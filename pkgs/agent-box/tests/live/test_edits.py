@@ -100,7 +100,7 @@ def check_in_force(box, pid: int) -> None:
         ("stop", {"name": "one"}),
         ("rename", {"name": "one", "newName": "two"}),
     ):
-        with pytest.raises(ConflictError, match="does not parse|not a regular file|belongs to"):
+        with pytest.raises(ConflictError, match=r"does not parse|not a regular file|belongs to"):
             box.call(op, **args)
     assert box.view("one")["pid"] == pid
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
@@ -161,7 +160,7 @@ def test_200_sessions_leave_nothing_behind(box):
             box.call("rm", name=f"s{number}")
 
     def descriptors() -> int:
-        return len(os.listdir(f"/proc/{pid}/fd"))
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
     def resident() -> int:
         status = Path(f"/proc/{pid}/status").read_text()

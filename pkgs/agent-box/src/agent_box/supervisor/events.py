@@ -162,7 +162,7 @@ class Watchers:
                     self.supervisor.wake()
                     await self._hear_edits(inotify)
                 # The directory itself went. Its return is not an event for us: look, seldom.
-                while not directory.is_dir():
+                while not directory.is_dir():  # noqa: ASYNC110
                     await asyncio.sleep(LISTEN_PAUSE)
         except OSError as error:
             self.problem = (

@@ -63,7 +63,7 @@ def run(spec: dict[str, Any]) -> NoReturn:
         pass  # told below
     _notify(spec, {"event": "exec", "cgroup": joined})
     try:
-        os.execvpe(argv[0], argv, env)
+        os.execvpe(argv[0], argv, env)  # noqa: S606  (this is what the launcher is for)
     except OSError as error:
         _fail(spec, _exec_reason(argv[0], error))
     except ValueError as error:
@@ -73,6 +73,7 @@ def run(spec: dict[str, Any]) -> NoReturn:
 
 def _environment(spec: dict[str, Any]) -> dict[str, str]:
     from agent_box import envfile
+    from agent_box.errors import AgentBoxError
 
     env = dict(os.environ)
     env.update(spec["env"])
@@ -80,7 +81,7 @@ def _environment(spec: dict[str, Any]) -> dict[str, str]:
         env.update(envfile.read(spec["envFile"]))
     except FileNotFoundError:
         pass
-    except (OSError, ValueError) as error:
+    except (AgentBoxError, OSError, ValueError) as error:
         # A secret that is missing is the agent's to report; a session that
         # does not start because of one odd line would be worse.
         print(f"agent-box: {spec['envFile']} was not loaded: {error}", file=sys.stderr)

@@ -17,6 +17,8 @@ from agent_box.supervisor.control import Control
 from agent_box.supervisor.operations import Operations
 from agent_box.supervisor.runner import Supervisor
 
+log = logging.getLogger(__name__)
+
 STUCK = 20.0
 """Seconds without a turn of the loop after which the supervisor stops vouching for itself."""
 
@@ -50,7 +52,7 @@ def main() -> None:
         box = config.load()
         user = config.current_user(box)
     except AgentBoxError as error:
-        logging.critical("%s", error)
+        log.critical("%s", error)
         sys.exit(error.exit_code)
     asyncio.run(serve(box, user))
 
