@@ -51,7 +51,7 @@ def show(user: User, box: Box, *, name: str) -> dict[str, Any]:
     raise NotFoundError(f"no session '{name}'; `agent-box-session ls` lists them")
 
 
-def add(user: User, box: Box, **args: Any) -> dict[str, Any]:  # noqa: ANN401
+def add(user: User, box: Box, **args: Any) -> dict[str, Any]:
     """List a new session."""
     change, name = intent.add(box, user, intent.Request.from_wire(args))
     document = Store(user).mutate(change)
@@ -60,15 +60,22 @@ def add(user: User, box: Box, **args: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def rm(user: User, box: Box, *, name: str) -> dict[str, Any]:
     """Delist a session and end it."""
-    Store(user).mutate(intent.remove(name))
-    _kill(user, box, name)
+    ids: list[Any] = []
+
+    def change(document: Document) -> None:
+        item = document.sessions.get(name)
+        ids.append(item.get("boxSessionId") if isinstance(item, dict) else None)
+        intent.remove(name)(document)
+
+    Store(user).mutate(change)
+    _kill(user, box, name, ids[-1])
     return {"session": None}
 
 
 def stop(user: User, box: Box, *, name: str) -> dict[str, Any]:
     """Park a session and end it."""
     document = Store(user).mutate(intent.set_stopped(name, stopped=True))
-    _kill(user, box, name)
+    _kill(user, box, name, document.entry(name).id)
     return {"session": _view(document.entry(name), set())}
 
 
@@ -94,11 +101,13 @@ def restart(
         names = [document.entry(name).name]
     else:
         names = [e.name for e in document.entries.values() if includeStopped or not e.stopped]
+        # The session that this command runs in goes last, or the rest would never be reached.
+        names.sort(key=lambda item: item == os.environ.get("AGENT_BOX_SESSION"))
     sessions, errors = [], []
     for item in names:
         try:
             after = Store(user).mutate(intent.set_stopped(item, stopped=False))
-            _kill(user, box, item)
+            _kill(user, box, item, after.entry(item).id)
             sessions.append(_view(after.entry(item), set()))
         except AgentBoxError as error:
             errors.append({"name": item, "message": str(error)})
@@ -108,7 +117,9 @@ def restart(
 def rename(user: User, box: Box, *, name: str, newName: str) -> dict[str, Any]:  # noqa: N803
     """Give a session another name."""
     document = Store(user).mutate(intent.rename(name, newName))
-    _tmux(user, box, "rename-session", "-t", f"={name}", newName)
+    found = _tmux_session(user, box, document.entry(newName).id)
+    if found:
+        _tmux(user, box, "rename-session", "-t", found, newName)
     return {"session": _view(document.entry(newName), _live(user, box)[0])}
 
 
@@ -139,8 +150,25 @@ def _live(user: User, box: Box) -> tuple[set[str], bool]:
     return {name for dead, _, name in lines if dead != "1"}, True
 
 
-def _kill(user: User, box: Box, name: str) -> None:
-    result = _tmux(user, box, "kill-session", "-t", f"={name}")
+def _tmux_session(user: User, box: Box, session_id: str | None) -> str | None:
+    """Return tmux's own id of the session started for `session_id`.
+
+    None when there is none, empty when tmux does not answer. A session of the user's own that
+    happens to have the name is never taken for it.
+    """
+    result = _tmux(user, box, "list-sessions", "-F", "#{session_id} #{@agent-box-id}")
+    if result is None:
+        return ""
+    pairs = (line.split() for line in result.stdout.splitlines())
+    found = (pair[0] for pair in pairs if len(pair) == 2 and pair[1] == session_id)
+    return next(found, None)
+
+
+def _kill(user: User, box: Box, name: str, session_id: str | None) -> None:
+    found = _tmux_session(user, box, session_id)
+    if found is None:
+        return
+    result = _tmux(user, box, "kill-session", "-t", found) if found else None
     if result is None:
         raise InternalError(
             f"session '{name}' is no longer wanted, but tmux does not answer: it may still run. "
