@@ -4,7 +4,9 @@
   python3Packages,
 }:
 let
-  project = (lib.importTOML ./pyproject.toml).project;
+  inherit (lib.importTOML ./pyproject.toml) project;
+  # "name>=1.0,<2" -> the package; nixpkgs uses the same names.
+  packageOf = requirement: python3Packages.${lib.head (builtins.match "([a-z0-9-]+).*" requirement)};
 in
 python3Packages.buildPythonPackage {
   pname = project.name;
@@ -15,21 +17,12 @@ python3Packages.buildPythonPackage {
     root = ./.;
     fileset = lib.fileset.unions [
       ./pyproject.toml
-      (lib.fileset.maybeMissing ./scenarios)
       ./src
-      (lib.fileset.maybeMissing ./tests)
     ];
   };
 
   build-system = [ python3Packages.setuptools ];
-
-  dependencies = [
-    python3Packages.pytest
-    python3Packages.pexpect
-    python3Packages.requests
-    python3Packages.tenacity
-    python3Packages.pyyaml
-  ];
+  dependencies = map packageOf project.dependencies;
 
   # Its tests read the whole repository; `checks.unit` of the flake runs them there.
   doCheck = false;

@@ -1,16 +1,16 @@
 # Python with everything that both packages and their unit tests import.
-{ python3 }:
+{ callPackage, python3 }:
+let
+  runtime = callPackage ../pkgs/agent-box/package.nix { };
+  harness = callPackage ../harness/package.nix { };
+in
 python3.withPackages (
-  packages: with packages; [
-    asyncinotify
-    hypothesis
-    msgspec
-    pexpect
-    pytest
-    pytest-asyncio
-    pytest-xdist
-    pyyaml
-    requests
-    tenacity
+  packages:
+  runtime.dependencies
+  ++ harness.dependencies
+  ++ [
+    packages.hypothesis
+    packages.pytest-asyncio
+    packages.pytest-xdist
   ]
 )

@@ -2,10 +2,11 @@
 {
   lib,
   python3Packages,
-  tmux,
 }:
 let
-  project = (lib.importTOML ./pyproject.toml).project;
+  inherit (lib.importTOML ./pyproject.toml) project;
+  # "name>=1.0,<2" -> the package; nixpkgs uses the same names.
+  packageOf = requirement: python3Packages.${lib.head (builtins.match "([a-z0-9-]+).*" requirement)};
 in
 python3Packages.buildPythonApplication {
   pname = project.name;
@@ -17,29 +18,14 @@ python3Packages.buildPythonApplication {
     fileset = lib.fileset.unions [
       ./pyproject.toml
       ./src
-      (lib.fileset.maybeMissing ./tests)
     ];
   };
 
   build-system = [ python3Packages.setuptools ];
+  dependencies = map packageOf project.dependencies;
 
-  dependencies = [
-    python3Packages.msgspec
-    python3Packages.asyncinotify
-  ];
-
-  nativeCheckInputs = [
-    python3Packages.pytestCheckHook
-    python3Packages.pytest-asyncio
-    python3Packages.hypothesis
-    tmux
-  ];
-  pytestFlags = [
-    "--import-mode=importlib"
-    "-o"
-    "asyncio_mode=auto"
-  ];
-
+  # `checks.unit` of the flake runs the tests of both packages together.
+  doCheck = false;
   pythonImportsCheck = [ "agent_box" ];
 
   meta = {
