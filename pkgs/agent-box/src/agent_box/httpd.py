@@ -42,6 +42,7 @@ MAX_HEAD = 64 * 1024
 MAX_CONNECTIONS = 1000
 """More connections or requests than these at once are answered 503."""
 
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _HOP = frozenset({b"connection", b"upgrade", b"keep-alive", b"proxy-connection"})
 
 
@@ -188,9 +189,13 @@ class _Protocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        # The parser takes what follows an upgrade for another protocol, a body included. So there
+        # must be none, and no further request either.
+        upgrade = self.parser.should_upgrade()
+        if upgrade and any(name in _FRAMING and value != b"0" for name, value in self.headers):
+            raise ValueError("a body after an upgrade")
         super().on_headers_complete()
-        if self.parser.should_upgrade():
-            # The parser takes what follows for another protocol: nobody may follow.
+        if upgrade:
             self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:

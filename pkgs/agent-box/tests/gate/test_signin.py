@@ -25,12 +25,6 @@ from .conftest import (
 )
 
 
-def pss(pid: int) -> int:
-    """Return the proportional memory of a process in KiB."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)[1])
-
-
 def peak(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+)", text, re.MULTILINE)[1])
@@ -109,7 +103,8 @@ def test_the_form_suits_phones_and_password_managers(gate: Running):
 def test_unknown_users_look_like_wrong_passwords(gate: Running):
     times: dict[str, list[float]] = {"alice": [], "carol": [], "nobody": []}
     shapes = set()
-    for round_ in range(12):
+    gate.login("bob")
+    for round_ in range(6):
         for user in times:
             start = time.perf_counter()
             answer = gate.login(user, "wrong password", address=f"198.51.{round_}.{len(user)}")
@@ -122,20 +117,24 @@ def test_unknown_users_look_like_wrong_passwords(gate: Running):
                 )
             )
     assert len(shapes) == 1
-    medians = [statistics.median(values) for values in times.values()]
-    assert max(medians) < 2 * min(medians)
+    fastest = [min(values) for values in times.values()]
+    assert max(fastest) < 2 * min(fastest)
 
 
 def test_unknown_users_take_as_long_as_slow_hashes(make: Make):
     """Where the only hash is an expensive one, every name costs as much."""
     slow = bcrypt.hashpw(PASSWORDS["alice"].encode(), bcrypt.gensalt(11)).decode()
     gate = make({"alice": slow})
-    times = []
-    for user in ("alice", "nobody", "carol"):
-        start = time.perf_counter()
-        assert gate.login(user, "wrong password").status == 401
-        times.append(time.perf_counter() - start)
-    assert max(times) < 2 * min(times)
+    gate.send("GET", "/login")
+    fastest = []
+    for number, user in enumerate(("alice", "nobody", "carol")):
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            assert gate.login(user, "wrong one", address=f"198.51.100.{number}").status == 401
+            times.append(time.perf_counter() - start)
+        fastest.append(min(times))
+    assert max(fastest) < 2 * min(fastest)
     assert gate.login().status == 303
 
 

@@ -57,16 +57,16 @@ class Admin:
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             request = json.loads(line)
-            op, args = request["op"], request.get("args", {})
+            op, args = request["op"], dict(request.get("args", {}))
             work = self._ops[op]
-            if not isinstance(args, dict):
-                raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError):
             return _refusal("usage", f"ask for one of: {', '.join(sorted(self._ops))}")
         try:
             return {"ok": True, "result": await work(args)}
         except AgentBoxError as error:
-            return _refusal(error.code, str(error))
+            # The finer kinds are for the browser; here the exit status counts.
+            code = UsageError.code if isinstance(error, UsageError) else error.code
+            return _refusal(code, str(error))
         except (OSError, ValueError, TypeError) as error:
             # Without the text, which may quote the request.
             log.error("operation %s: %s", op, type(error).__name__)
