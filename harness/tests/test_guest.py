@@ -13,7 +13,7 @@ import pytest
 
 from agent_box_harness.errors import BuildError
 from agent_box_harness.guest import cache, packages
-from agent_box_harness.guest.additions import add_guest_files, reseed_command
+from agent_box_harness.guest.additions import add_guest_files, wake_command
 from agent_box_harness.guest.base import debian_mirror
 from agent_box_harness.guest.cpio import CpioWriter
 from agent_box_harness.guest.host import Accounts, install_rendered, install_runtime
@@ -163,8 +163,8 @@ def test_without_agents_nothing_is_mounted_but_the_links_are_there():
     assert len(layer.text("/etc/machine-id").strip()) == 32
 
 
-def test_the_reseed_command_is_one_shell_word_of_perl():
-    command = reseed_command(bytes(64))
+def test_the_wake_command_is_one_shell_word_of_perl():
+    command = wake_command(1.5, bytes(64))
     assert subprocess.run(["sh", "-n", "-c", command], check=False).returncode == 0
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box_harness import accel, guard
 from agent_box_harness.errors import HarnessError, MachineError
-from agent_box_harness.guest.additions import CONSOLES, reseed_command
+from agent_box_harness.guest.additions import CONSOLES, wake_command
 from agent_box_harness.guest.base import build_base
 from agent_box_harness.guest.initrd import build_initrd
 from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, Machine
@@ -139,10 +139,8 @@ class QemuMachine(ShellTransfer, Machine):
         if running.continued and not running.set_up:
             running.set_up = True
             # The clone woke up with the clock and the random state of the snapshot.
-            seed = reseed_command(os.urandom(64))
-            status, _ = running.pool.run(
-                f"date -s @{time.time():.3f} >/dev/null; {seed}", limit, None, self._grace
-            )
+            wake = wake_command(time.time(), os.urandom(64))
+            status, _ = running.pool.run(wake, limit, None, self._grace)
             if status != 0:
                 raise MachineError(f"setting up the clone failed with status {status}")
 
@@ -227,6 +225,8 @@ class QemuMachine(ShellTransfer, Machine):
         if self.options.keep_ram is None:
             raise MachineError("only a machine with its RAM in a file can be frozen")
         self.succeed("sync; echo 3 >/proc/sys/vm/drop_caches")
+        # What every clone does first shall not have to come from its disk.
+        self.succeed(wake_command(time.time(), os.urandom(64)), "sync; cat /proc/uptime; ps >&2")
         qmp = self._require().qmp
         qmp.execute("stop")
         _ignore_shared(qmp)
