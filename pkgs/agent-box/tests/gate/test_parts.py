@@ -311,10 +311,7 @@ def test_credentials_do_not_show_in_tracebacks():
         ("", "Unknown browser"),
         ("curl/8.5.0", "curl"),
         (
-            (
-                "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605 Version/18.0"
-                " Mobile/15E148 Safari/604.1"
-            ),
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1",
             "Safari on iPhone",
         ),
         (

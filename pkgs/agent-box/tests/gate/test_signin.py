@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import re
-import statistics
 import time
 from pathlib import Path
 
@@ -242,23 +241,21 @@ def test_two_hundred_wrong_passwords_at_once(gate: Running):
     gate.login("bob")
     token = gate.login().token
     before = peak(gate.process.pid)
-    times = []
     with concurrent.futures.ThreadPoolExecutor(210) as pool:
         storm = [
             pool.submit(gate.login, "alice", f"wrong {n}", f"198.51.{n // 50}.{n % 50 + 1}")
             for n in range(200)
         ]
         time.sleep(0.02)
+        signed_in = gate.login("bob")
         while not all(attempt.done() for attempt in storm):
-            start = time.perf_counter()
             assert gate.auth("/alice/", cookie(token)).status == 200
-            times.append(time.perf_counter() - start)
         statuses = {attempt.result().status for attempt in storm}
+    assert signed_in.status == 303, "the right password is answered in the middle of it"
     assert statuses <= {401, 503}
     assert peak(gate.process.pid) < 100 * 1024
     assert peak(gate.process.pid) - before < 40 * 1024
     assert gate.login().status == 303
-    print("auth during the storm, s:", statistics.median(times), max(times))
 
 
 def test_a_storm_from_one_address_leaves_room_for_others(gate: Running):

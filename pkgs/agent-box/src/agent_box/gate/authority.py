@@ -130,7 +130,7 @@ class Gate:
         if again is not None and again != new:
             raise DifferentError("the two new passwords differ")
         self.check_new(user, new)
-        hashed = await self.worker.run(lambda: passwords.make(new))
+        hashed = await self.worker.run(lambda: passwords.make(new), preferred=True)
         if not self._is_code(user, code):  # somebody else was faster
             raise WrongPasswordError("user name or set-up code is wrong")
         self._replace(user, hashed, "setup")
@@ -151,7 +151,7 @@ class Gate:
         if passwords.normalise(new) == passwords.normalise(current):
             raise PolicyError("the new password is the current one")
         before = self.store.passwords[user].hash
-        hashed = await self.worker.run(lambda: passwords.make(new))
+        hashed = await self.worker.run(lambda: passwords.make(new), preferred=True)
         if self.store.passwords[user].hash != before:
             raise WrongPasswordError("the password was changed elsewhere in the meantime")
         self._replace(user, hashed, "user")
@@ -163,7 +163,7 @@ class Gate:
         """Set a password on behalf of root; return how many logins that ended."""
         self.check_user(user)
         self.check_new(user, new)
-        hashed = await self.worker.run(lambda: passwords.make(new))
+        hashed = await self.worker.run(lambda: passwords.make(new), preferred=True)
         return self._replace(user, hashed, "root")
 
     def set_hash(self, user: str, hashed: str, origin: str = "root") -> int:
@@ -313,13 +313,23 @@ class Gate:
         with self.throttle.attempt(address) as attempt:
             entry = self.store.passwords.get(user) if user in self.users else None
             hashed = entry.hash if entry else self._decoy(user)
-            right = await self.worker.run(lambda: passwords.matches(hashed, password))
+            right = await self.worker.run(
+                lambda: passwords.matches(hashed, password), preferred=self._is_familiar(address)
+            )
             # The password may have been changed while its turn had not come.
             right = right and entry is not None and self.store.passwords.get(user) == entry
             if not right:
                 attempt.failed = True
                 self._report(address)
             return right
+
+    def _is_familiar(self, address: Address) -> bool:
+        """Tell whether somebody is signed in from the network of `address`."""
+        network = addresses.network(address)
+        return any(
+            addresses.network(addresses.parse(login.address)) == network
+            for login in self.store.logins()
+        )
 
     def _decoy(self, user: str) -> str:
         """Return a hash to check in vain, so that an unknown name takes as long as a known one.

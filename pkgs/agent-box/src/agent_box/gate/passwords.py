@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import ctypes
 import dataclasses
 import os
 import re
@@ -32,8 +34,11 @@ TIME_COST = 2
 PARALLELISM = 1
 """The parameters of every hash that the gate makes (OWASP's first choice for argon2id)."""
 
-MAX_QUEUE = 16
-"""Checks that may wait. At 25 ms each the last of them waits 0.4 s."""
+MAX_QUEUE = 32
+"""Checks that may wait. At 25 ms each the last of them waits 0.8 s."""
+
+RESERVE = 16
+"""Places kept for those who come from where somebody is signed in already."""
 
 _LONGEST = 256
 """Characters; a longer password is wrong, whatever it says."""
@@ -142,6 +147,16 @@ def decoy(like: Scheme) -> str:
     return f"$argon2id$v=19$m={memory},t={time},p={lanes}${salt_text}${hash_text}"
 
 
+def give_memory_back() -> None:
+    """Make the C library return the memory of each check to the system.
+
+    Left alone it learns from the first check that such big pieces are common, and keeps one.
+    """
+    mmap_threshold = -3
+    with contextlib.suppress(OSError, AttributeError):  # another C library has no such habit
+        ctypes.CDLL(None).mallopt(mmap_threshold, 1024 * 1024)
+
+
 class Worker:
     """Runs the expensive work: one piece at a time, a bounded number waiting."""
 
@@ -152,9 +167,12 @@ class Worker:
         self.waiting = 0
         """Pieces of work that run or wait."""
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread; BusyError at once when too many wait already."""
-        if self.waiting >= self._limit:
+    async def run(self, work: Callable[[], T], *, preferred: bool = False) -> T:
+        """Run `work` in a thread; BusyError at once when too many wait already.
+
+        `preferred` work may use the reserve, which a flood from strangers cannot fill.
+        """
+        if self.waiting >= self._limit + (RESERVE if preferred else 0):
             raise BusyError
         self.waiting += 1
         try:

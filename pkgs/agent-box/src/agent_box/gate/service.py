@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from agent_box import config, httpd
 from agent_box.errors import AgentBoxError, InternalError
-from agent_box.gate import setup
+from agent_box.gate import passwords, setup
 from agent_box.gate.account import Account
 from agent_box.gate.admin import Admin
 from agent_box.gate.authority import Gate
@@ -120,6 +120,7 @@ def main() -> None:
     """Serve until told to stop."""
     httpd.setup_logging()
     os.umask(0o077)
+    passwords.give_memory_back()
     sockets = httpd.activated()
     admin = next((sock for name, sock in sockets.items() if "admin" in name), None)
     front = next((sock for sock in sockets.values() if sock is not admin), None)
