@@ -163,3 +163,26 @@ def test_it(box):
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("guest:*")
     assert not (pytester.path / "reports/index.html").exists()
+
+
+def test_a_guest_that_never_comes_up_leaves_its_console(run, pytester):
+    result = run(
+        scenarios="""
+import pytest
+from agent_box_harness import choice
+from agent_box_harness.errors import MachineError
+
+def broken(self, host, needs, workdir, *, cold):
+    workdir.mkdir()
+    (workdir / "serial.log").write_text("panic!")
+    raise MachineError("no shell")
+
+choice.Guests.fresh = broken
+
+def test_it(box):
+    pass
+"""
+    )
+    result.assert_outcomes(errors=1)
+    assert (pytester.path / "reports/test_it/serial.log").read_text() == "panic!"
+    assert "panic!" in (pytester.path / "reports/index.html").read_text()

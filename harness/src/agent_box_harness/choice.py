@@ -109,8 +109,7 @@ class Guests:
         """Return a machine of its own for a scenario; booting unless `cold`, then ready."""
         kind = pick(self.choice, needs)
         image = self.image(host)
-        workdir = workdir / "guest"
-        workdir.mkdir()
+        workdir.mkdir(parents=True, exist_ok=True)
         if cold:
             return image.boot(kind, workdir)
         return image.fresh(kind, workdir, progress=self.say)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import shutil
 import signal
 import sys
 import time
@@ -246,13 +247,19 @@ def pytest_runtest_makereport(
     result = yield
     if result.failed:
         item.stash[failed_key] = True
-    machine = item.stash.get(machine_key, None)
-    if machine is None or call.excinfo is None or result.skipped or call.when == "teardown":
+    if call.excinfo is None or result.skipped or call.when == "teardown" or not _is_scenario(item):
         return result
+    machine = item.stash.get(machine_key, None)
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", item.name)
     folder = item.config.stash[run_key].folder / safe
     with contextlib.suppress(HarnessError, OSError, ValueError):
-        evidence.collect(Box(machine), folder)
+        if machine is not None:
+            evidence.collect(Box(machine), folder)
+        else:  # it never came up: its console is all there is
+            logs = list(_workdir(item).glob("*.log"))
+            folder.mkdir(parents=True, exist_ok=True)
+            for log in logs:
+                shutil.copyfile(log, folder / log.name)
     item.user_properties.append(("evidence", str(folder)))
     result.user_properties = list(item.user_properties)
     result.sections.append(("evidence", f"{folder}"))
@@ -303,6 +310,12 @@ def _is_scenario(item: pytest.Item) -> bool:
     return False
 
 
+def _workdir(item: pytest.Item) -> Path:
+    """The working directory of the scenario's guest."""
+    funcargs: dict[str, Any] = getattr(item, "funcargs", {})
+    return Path(funcargs["tmp_path"]) / "guest" if "tmp_path" in funcargs else Path("/nonexistent")
+
+
 def _needs(item: pytest.Item) -> frozenset[str]:
     return frozenset(str(need) for marker in item.iter_markers("needs") for need in marker.args)
 
@@ -317,7 +330,8 @@ def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
     """Give a scenario a guest of its own, or the one that its module shares."""
     guests = item.config.stash[guests_key]
     cold = item.get_closest_marker("cold") is not None
-    fresh = functools.partial(guests.fresh, _host(item), _needs(item), tmp_path, cold=cold)
+    workdir = tmp_path / "guest"
+    fresh = functools.partial(guests.fresh, _host(item), _needs(item), workdir, cold=cold)
     key = _lent_key(item)
     if not key:
         with fresh() as machine:

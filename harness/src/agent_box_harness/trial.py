@@ -109,8 +109,7 @@ def stop(folder: Path) -> int:
     if machine is None:
         say("no box is running")
     elif (folder / "kept.json").exists():
-        machine.shutdown()
-        machine.close()
+        machine.shutdown()  # and no close(): that would throw the disk away
         say("stopped; scripts/try --keep starts it again")
         return 0
     else:
