@@ -60,6 +60,7 @@ MARKERS = (
 guests_key = pytest.StashKey[Guests]()
 machine_key = pytest.StashKey["Machine"]()
 run_key = pytest.StashKey["Run"]()
+workdir_key = pytest.StashKey[Path]()
 lent_key = pytest.StashKey["Lent"]()
 failed_key = pytest.StashKey[bool]()
 
@@ -252,13 +253,12 @@ def pytest_runtest_makereport(
     machine = item.stash.get(machine_key, None)
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", item.name)
     folder = item.config.stash[run_key].folder / safe
-    with contextlib.suppress(HarnessError, OSError, ValueError):
+    with contextlib.suppress(HarnessError, OSError, KeyError, ValueError):
         if machine is not None:
             evidence.collect(Box(machine), folder)
         else:  # it never came up: its console is all there is
-            logs = list(_workdir(item).glob("*.log"))
             folder.mkdir(parents=True, exist_ok=True)
-            for log in logs:
+            for log in item.stash[workdir_key].glob("*.log"):
                 shutil.copyfile(log, folder / log.name)
     item.user_properties.append(("evidence", str(folder)))
     result.user_properties = list(item.user_properties)
@@ -310,12 +310,6 @@ def _is_scenario(item: pytest.Item) -> bool:
     return False
 
 
-def _workdir(item: pytest.Item) -> Path:
-    """The working directory of the scenario's guest."""
-    funcargs: dict[str, Any] = getattr(item, "funcargs", {})
-    return Path(funcargs["tmp_path"]) / "guest" if "tmp_path" in funcargs else Path("/nonexistent")
-
-
 def _needs(item: pytest.Item) -> frozenset[str]:
     return frozenset(str(need) for marker in item.iter_markers("needs") for need in marker.args)
 
@@ -330,7 +324,7 @@ def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
     """Give a scenario a guest of its own, or the one that its module shares."""
     guests = item.config.stash[guests_key]
     cold = item.get_closest_marker("cold") is not None
-    workdir = tmp_path / "guest"
+    workdir = item.stash[workdir_key] = tmp_path / "guest"
     fresh = functools.partial(guests.fresh, _host(item), _needs(item), workdir, cold=cold)
     key = _lent_key(item)
     if not key:
