@@ -122,7 +122,7 @@ class ContainerMachine(ShellTransfer, Machine):
         """See `Machine.is_up`."""
         if self._process is not None:
             return self._process.poll() is None
-        return self._pid != 0 and Path(f"/proc/{self._pid}").exists()
+        return self._pid != 0 and guard.alive(self._pid)
 
     def connect(self, timeout: float = BOOT_TIMEOUT) -> None:
         """See `Machine.connect`."""
@@ -239,6 +239,8 @@ class ContainerMachine(ShellTransfer, Machine):
             "systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
             f"--machine={self.name}", "--private-network", "--console=read-only",
             "--link-journal=no", "--resolv-conf=off", "--timezone=off",
+            # For the address filters of units.
+            "--system-call-filter=bpf", "--capability=CAP_BPF,CAP_PERFMON",
         ]  # fmt: skip
         if self.root.agents is not None:
             nspawn.append(f"--bind-ro={self.root.agents}:{AGENTS_MOUNT}")

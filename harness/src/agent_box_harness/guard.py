@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 _SCRIPT = """
 trap '' INT TERM HUP
@@ -56,6 +57,20 @@ def end(process: subprocess.Popen[bytes], patience: float = 0.0) -> None:
         process.kill()
     process.wait()
     release(process)
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; one that waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def _tell(line: str) -> None:

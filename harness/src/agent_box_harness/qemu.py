@@ -128,7 +128,7 @@ class QemuMachine(ShellTransfer, Machine):
             return False
         if running.process is not None:
             return running.process.poll() is None
-        return _alive(running.pid)
+        return guard.alive(running.pid)
 
     def connect(self, timeout: float = BOOT_TIMEOUT) -> None:
         """See `Machine.connect`."""
@@ -177,7 +177,7 @@ class QemuMachine(ShellTransfer, Machine):
         if running is not None:
             if running.process is not None:
                 guard.end(running.process)
-            elif _alive(running.pid):
+            elif guard.alive(running.pid):
                 os.kill(running.pid, 9)
         for path in self._sockets.glob("*"):
             path.unlink()
@@ -242,7 +242,7 @@ class QemuMachine(ShellTransfer, Machine):
         machine._sockets = Path(state["sockets"])
         machine._forwards = {int(guest): host for guest, host in state["forwards"].items()}
         machine._boots = 1
-        if not _alive(state["pid"]):
+        if not guard.alive(state["pid"]):
             return machine
         qmp = Qmp(machine._sockets / "qmp")
         pool = ShellPool([machine._channel(c, fresh=False) for c in CONSOLES])
@@ -335,17 +335,6 @@ class QemuMachine(ShellTransfer, Machine):
                 "forwards": self._forwards,
             }
             (self.workdir / "machine.json").write_text(json.dumps(state))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def _free_port() -> int:
