@@ -110,7 +110,7 @@ def send(context: Context, arguments: argparse.Namespace) -> int:
     if arguments.file is None and arguments.text is None:
         raise UsageError(f"say what to send: {PROGRAM} send {name} TEXT (or - to read it)")
     if arguments.file is not None or arguments.text == "-":
-        text = read_text(arguments.file, "the text")
+        text = read_text(None if arguments.file == "-" else arguments.file, "the text")
         text = text if arguments.no_enter else text.removesuffix("\n")
     else:
         text = text_argument(arguments.text, "the text")

@@ -10,12 +10,15 @@ import os
 import select
 import signal
 import socket
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from asyncinotify import Inotify, Mask
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
     from agent_box.tmux import Pane
@@ -30,7 +33,7 @@ _WATCHED = (
     | Mask.ATTRIB
     | Mask.DELETE_SELF
     | Mask.MOVE_SELF
-    # A directory in its place, or its end
+    # What is no file in its place: a directory, a link, a pipe
     | Mask.CREATE
 )
 
@@ -176,8 +179,8 @@ class Watchers:
         name = self.supervisor.store.path.name
         directory = self.supervisor.user.config_dir
         async for event in inotify:
-            if event.mask & Mask.CREATE and not event.mask & Mask.ISDIR:
-                continue  # a file is read when it has been written
+            if event.mask & Mask.CREATE and _just_begun(directory / name):
+                continue
             if event.name is None or event.name.name in (name, ""):
                 self.supervisor.read_registry()
                 self.supervisor.wake()
@@ -194,3 +197,15 @@ class Watchers:
                 message = json.loads(sock.recv(65536))
                 if isinstance(message, dict) and isinstance(message.get("id"), str):
                     self.supervisor.launched(message["id"], message)
+
+
+def _just_begun(path: Path) -> bool:
+    """Tell whether `path` is a file that somebody has yet to write: closing it is an event too.
+
+    What is no file, such as a directory or a link, is complete when it is made.
+    """
+    try:
+        info = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_size == 0
