@@ -57,14 +57,22 @@ MUTATIONS = [
 DAMAGES = {
     "does not parse": ('printf \'{"version": 1, "sessions": {\' >%s', "does not parse"),
     "is empty": ("truncate -s 0 %s", "it is empty"),
-    "is no list of sessions": ("echo '[1, 2]' >%s", "does not parse"),
     "is a directory": ("rm %s && mkdir %s && touch %s/kept", "is not a regular file"),
-    "belongs to root": ("chown root:root %s", "belongs to uid 0"),
-    "belongs to root, readable": ("chown root:root %s && chmod 0644 %s", "belongs to uid 0"),
-    "is a pipe": ("rm %s && mkfifo %s", "is not a regular file"),
-    "is binary": ("head -c 4096 /dev/urandom >%s", "does not parse"),
+    "belongs to root": ("chown root:root %s && chmod 0644 %s", "belongs to uid 0"),
 }
 """What happens to the file, and a part of the sentence that tells it."""
+
+MORE_DAMAGES = {
+    "is no list of sessions": ("echo '[1, 2]' >%s", "does not parse"),
+    "cannot be read": ("chown root:root %s && chmod 0600 %s", "belongs to uid 0"),
+    "is a pipe": ("rm %s && mkfifo %s", "is not a regular file"),
+    "is binary": ("head -c 4096 /dev/urandom >%s", "does not parse"),
+    "lists a name twice": (
+        """echo '{"sessions": {"a": {"agent": "shell"}, "a": {"agent": "shell"}}}' >%s""",
+        "stands there twice",
+    ),
+    "is a link to nowhere": ("rm %s && ln -s /nonexistent/list %s", "is missing"),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -122,6 +130,29 @@ def test_what_does_not_parse_is_not_overwritten(box: Box, damage: str) -> None:
     assert box.read(path) == good
     assert _pids(box)["main"] == before["main"]
     box.ctl(USER, "add other --agent shell").check()
+
+
+def test_more_that_is_not_overwritten(box: Box) -> None:
+    """Other ways in which a list can be unusable: each is told, refuses changes with exit 4, ends
+    nothing and is left as it is.
+    """
+    path = _path(box)
+    box.wait_session(USER, "main", "running")
+    before, good = _pids(box), box.read(path)
+    for damage, (command, sentence) in MORE_DAMAGES.items():
+        box.succeed(command.replace("%s", path))
+        damaged = _looks(box)
+        _told(box, sentence)
+        if damage != "is a link to nowhere":  # there a change writes the list anew
+            refused = box.ctl(USER, "add other --agent shell")
+            assert refused.rc == 4, damage
+            box.expect_in(refused.err, sentence)
+        assert _looks(box) == damaged, damage
+        assert _pids(box) == before, damage
+        box.succeed(f"rm {path}")
+        box.write_file(path, good, 0o600, f"{USER}:{USER}")
+        box.wait_for("all to be well", lambda: box.ctl(USER, "status").rc == 0)
+    assert _pids(box) == before
 
 
 def test_a_list_that_is_deleted(box: Box) -> None:
@@ -240,7 +271,7 @@ def _write(box: Box, document: dict[str, Any]) -> None:
 def _looks(box: Box) -> str:
     """Everything about the file that a write would change: inode, owner, mode, time, content."""
     path = _path(box)
-    return box.succeed(
+    return box.machine.succeed(
         f"stat -c '%i %U:%G %a %y %s' {path}; "
         f"if [ -f {path} ]; then sha256sum {path}; elif [ -d {path} ]; then ls -lA {path}; fi; "
         f"ls {path.rpartition('/')[0]}"
@@ -249,8 +280,12 @@ def _looks(box: Box) -> str:
 
 def _problem(box: Box, sentence: str) -> str:
     """The problem of which `sentence` is a part, as `ls` tells it; empty while it does not."""
-    problems = json.loads(box.ctl(USER, "ls --json").check().out)["problems"]
+    problems: list[str] = json.loads(box.ctl(USER, "ls --json").check().out)["problems"]
     return next((problem for problem in problems if sentence in problem), "")
+
+
+def _told(box: Box, sentence: str) -> None:
+    box.wait_for(f"{sentence!r} to be told", lambda: _problem(box, sentence))
 
 
 def _states(box: Box) -> dict[str, str]:
