@@ -91,7 +91,7 @@ class Control:
 
     async def _subscribe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         listing = await self.operations.ls({})
-        queue = self.supervisor.subscribe(MAX_QUEUE)
+        queue = self.supervisor.announcer.subscribe(MAX_QUEUE)
         gone = asyncio.ensure_future(reader.read(1))
         try:
             await _send(writer, {"ok": True, "result": listing})
@@ -106,7 +106,7 @@ class Control:
                     return
         finally:
             gone.cancel()
-            self.supervisor.unsubscribe(queue)
+            self.supervisor.announcer.unsubscribe(queue)
 
 
 def _trusted(writer: asyncio.StreamWriter) -> bool:

@@ -80,7 +80,7 @@ class Operations:
             "pid": os.getpid(),
             "user": supervisor.user.name,
             "server": {"state": supervisor.server, "pid": supervisor.server_pid},
-            "problems": supervisor.problems(),
+            "problems": supervisor.announcer.problems(),
         }
 
     async def ls(self, _args: Args) -> Args:
@@ -89,7 +89,10 @@ class Operations:
         if await supervisor.look(LOOK_TIMEOUT):
             await supervisor.attention.refresh()
         supervisor.refresh_delivery()
-        return {"sessions": supervisor.views(), "problems": supervisor.problems()}
+        return {
+            "sessions": supervisor.announcer.views(),
+            "problems": supervisor.announcer.problems(),
+        }
 
     async def show(self, args: Args) -> Args:
         """Tell everything about one session."""
@@ -234,7 +237,7 @@ class Operations:
         """
         supervisor = self.supervisor
         if not await supervisor.look(LOOK_TIMEOUT):
-            raise InternalError(" ".join(supervisor.problems()) or "tmux does not answer")
+            raise InternalError(" ".join(supervisor.announcer.problems()) or "tmux does not answer")
         session.failures = 0
         panes = (await supervisor.tmux.panes()).values()
         pane = next((item for item in panes if item.session_id == session.id), None)
@@ -277,7 +280,7 @@ class Operations:
         if not isinstance(text, str):
             raise UsageError("text is missing")
         if not await self.supervisor.look(LOOK_TIMEOUT):
-            raise InternalError(" ".join(self.supervisor.problems()))
+            raise InternalError(" ".join(self.supervisor.announcer.problems()))
         async with session.lock:
             pane = session.pane if session.alive else None
         if pane is None:
@@ -320,7 +323,7 @@ class Operations:
         look: bool = True,
     ) -> None:
         supervisor = self.supervisor
-        queue = supervisor.subscribe(1000)
+        queue = supervisor.announcer.subscribe(1000)
         try:
             async with asyncio.timeout(seconds):
                 if look and session.state not in states:
@@ -334,7 +337,7 @@ class Operations:
                 f"session '{session.name}' is still {session.state} after {seconds:g} s"
             ) from None
         finally:
-            supervisor.unsubscribe(queue)
+            supervisor.announcer.unsubscribe(queue)
 
 
 def _name(args: Args) -> str:

@@ -10,6 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent_box.registry import Entry
     from agent_box.tmux import Pane
 
@@ -91,3 +93,17 @@ def _absent(phase: Phase, *, due: bool) -> Action:
     if phase is Phase.CRASHED and not due:
         return Action.NOTHING
     return Action.START
+
+
+def by_session(panes: Mapping[str, Pane], names: Mapping[str, str]) -> dict[str, Pane]:
+    """Return the panes of ours by the session id they were started for.
+
+    `panes` are all by their tmux session's name, `names` the listed names by id: they decide
+    where two tmux sessions claim one id.
+    """
+    found: dict[str, Pane] = {}
+    for name, pane in panes.items():
+        session_id = pane.session_id
+        if session_id is not None and (session_id not in found or names.get(session_id) == name):
+            found[session_id] = pane
+    return found

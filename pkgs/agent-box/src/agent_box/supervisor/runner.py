@@ -15,22 +15,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent_box import agents, intent
-from agent_box.errors import AgentBoxError, NotFoundError
-from agent_box.registry import Document, Store
+from agent_box.errors import AgentBoxError
+from agent_box.supervisor.announce import Announcer
 from agent_box.supervisor.attention import Attention
 from agent_box.supervisor.cgroups import Groups
 from agent_box.supervisor.events import Watchers
+from agent_box.supervisor.intake import Intake
 from agent_box.supervisor.lifecycle import Lifecycle
-from agent_box.supervisor.model import Session, foreign_view, invalid_view
 from agent_box.supervisor.prompts import Prompts
-from agent_box.supervisor.reconcile import Action, Phase, decide
-from agent_box.supervisor.record import Records
+from agent_box.supervisor.reconcile import Action, Phase, by_session, decide
 from agent_box.tmux import Pane, Tmux, TmuxDownError, TmuxError, TmuxSilentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from agent_box.config import Box, User
+    from agent_box.supervisor.model import Session
 
 log = logging.getLogger(__name__)
 
@@ -43,36 +41,28 @@ SILENT_RETRY = 2.0
 """Seconds between two looks at a tmux server that does not answer."""
 
 
-class Supervisor:
+class Supervisor(Intake):
     """Keeps the sessions of one user equal to their registry."""
 
     def __init__(self, box: Box, user: User) -> None:
+        super().__init__(user)
         self.box = box
-        self.user = user
-        self.store = Store(user)
-        self.records = Records(user.state_dir)
         self.tmux = Tmux(box.programs.tmux, user.runtime_dir)
         self.lifecycle = Lifecycle(box, user, self.tmux, self.records)
         self.attention = Attention(self)
         self.prompts = Prompts(self)
         self.watchers = Watchers(self)
-        self.document = Document({"sessions": {}})
-        self.sessions: dict[str, Session] = {}
+        self.announcer = Announcer(self)
         self.foreign: dict[str, Pane] = {}
         self.server = "down"
         """`running`, `not-answering` or `down`."""
         self.server_pid: int | None = None
-        self.registry_problem: str | None = None
-        self.subscribers: set[asyncio.Queue[dict[str, Any]]] = set()
         self.heartbeat = time.monotonic()
         """When the loop last proved that it is alive."""
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._published: dict[str, dict[str, Any]] = {}
-        self._published_problems: list[str] = []
         self._looking: asyncio.Task[bool] | None = None
         self._ending: set[str] = set()
-        self._changing = asyncio.Lock()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -82,7 +72,7 @@ class Supervisor:
         except (AgentBoxError, OSError) as error:
             log.error("the registry cannot be prepared: %s", error)
         self.read_registry()
-        self._forget_unlisted()
+        self.forget_unlisted()
         self.watchers.start()
         try:
             while True:
@@ -103,79 +93,6 @@ class Supervisor:
         self._wake.set()
 
     # Looking ---------------------------------------------------------------
-
-    def read_registry(self) -> None:
-        """Take over the registry; on trouble the last good intent stays in force."""
-        try:
-            document = self.store.read()
-            if any(entry.id is None for entry in document.entries.values()):
-                document = self.store.mutate(intent.give_ids)
-            self.registry_problem = None
-        except (AgentBoxError, OSError) as error:
-            message = str(error)
-            if message != self.registry_problem:
-                log.error("%s", message)
-            self.registry_problem = message
-            if self.document.entries or self.sessions:
-                return
-            document = self.store.last_good()
-        self.take(document)
-
-    def take(self, document: Document) -> None:
-        """Make `document` the intent in force."""
-        before = self.wanted()
-        self.document = document
-        by_id = {session.id: session for session in self.sessions.values()}
-        sessions: dict[str, Session] = {}
-        for name, entry in document.entries.items():
-            if entry.id is None:
-                continue
-            session = by_id.pop(entry.id, None)
-            if session is None:
-                session = Session(name, entry, self.records.load(entry.id), since=time.time())
-            elif entry != session.entry:
-                was_stopped = session.entry.stopped
-                session.entry, session.name = entry, name
-                if session.phase is Phase.FAILED or (was_stopped and not entry.stopped):
-                    # Whatever was wrong may be right now.
-                    session.failures = 0
-                    session.enter(Phase.IDLE, time.time())
-            sessions[name] = session
-        for name in document.invalid:
-            # One entry's mistake must not end a session: its last good intent stays in force.
-            kept = self.sessions.get(name)
-            if kept is not None and by_id.pop(kept.id, None) is not None:
-                sessions[name] = kept
-        running = {session.id for session in self.sessions.values() if session.pane is not None}
-        self.sessions = sessions
-        for session_id in before - self.wanted():
-            self.watchers.forget(session_id)
-            if session_id not in running:
-                self.lifecycle.forget(session_id)
-        self.wake()
-
-    def _forget_unlisted(self) -> None:
-        """Remove the side state of sessions that were delisted while nobody looked."""
-        if self.registry_problem is not None:
-            return
-        for session_id in self.records.known() - self.wanted():
-            self.lifecycle.forget(session_id)
-
-    def wanted(self) -> set[str]:
-        """Return the ids of all listed sessions, those of invalid entries included."""
-        ids = {session.id for session in self.sessions.values()}
-        for name in self.document.invalid:
-            item = self.document.sessions.get(name)
-            session_id = item.get("boxSessionId") if isinstance(item, dict) else None
-            if isinstance(session_id, str):
-                ids.add(session_id)
-        return ids
-
-    def forget(self, session_id: str) -> None:
-        """Remove every trace of a session that is not listed any more."""
-        self.watchers.forget(session_id)
-        if session_id not in self.wanted():
-            self.lifecycle.forget(session_id)
 
     async def look(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Read what exists from tmux; return whether the server answered.
@@ -218,14 +135,8 @@ class Supervisor:
 
         A name may change under us, by a rename of ours that is under way or by hand.
         """
-        mine: dict[str, Pane] = {}
-        for name, pane in panes.items():
-            session_id = pane.session_id
-            if session_id is None:
-                continue
-            named = self.sessions.get(name)
-            if session_id not in mine or (named is not None and named.id == session_id):
-                mine[session_id] = pane
+        names = {session.id: session.name for session in self.sessions.values()}
+        mine = by_session(panes, names)
         for session in self.sessions.values():
             if session.lock.locked():
                 continue
@@ -415,77 +326,9 @@ class Supervisor:
 
     # Showing ---------------------------------------------------------------
 
-    def problems(self) -> list[str]:
-        """Return what is wrong with the user's box, in sentences that name the remedy."""
-        found = []
-        if self.registry_problem:
-            found.append(self.registry_problem)
-        found += [f"session '{name}': {why}" for name, why in self.document.invalid.items()]
-        if self.server == "not-answering":
-            found.append(
-                "the tmux server does not answer; the states below are the last known ones. "
-                f"If it stays like this: systemctl restart agent-box-{self.user.name}.service"
-            )
-        elif self.server == "down":
-            found.append(
-                "the tmux server is not running; it is started by "
-                f"agent-box-{self.user.name}.service and the sessions follow"
-            )
-        if self.watchers.problem:
-            found.append(self.watchers.problem)
-        return found
-
-    def views(self) -> list[dict[str, Any]]:
-        """Return all sessions the way `ls` shows them, in the registry's order."""
-        views = []
-        for name in self.document.sessions:
-            if name in self.sessions:
-                views.append(self.sessions[name].view())
-            elif name in self.document.invalid:
-                views.append(invalid_view(name, self.document.invalid[name]))
-        unlisted = (self.foreign[name] for name in sorted(self.foreign))
-        # Where a listed session has the name, its own reason tells of the other one.
-        views += [
-            foreign_view(pane)
-            for pane in unlisted
-            if pane.session_id is None and pane.session not in self.sessions
-        ]
-        return views
-
-    def subscribe(self, size: int) -> asyncio.Queue[dict[str, Any]]:
-        """Return a queue that gets every change from now on; `unsubscribe` it."""
-        if not self.subscribers:
-            self._published = {view["name"]: view for view in self.views()}
-            self._published_problems = self.problems()
-        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(size)
-        self.subscribers.add(queue)
-        return queue
-
-    def unsubscribe(self, queue: asyncio.Queue[dict[str, Any]]) -> None:
-        """Stop feeding `queue`."""
-        self.subscribers.discard(queue)
-
     def publish(self) -> None:
         """Send every subscriber what changed since the last time."""
-        if not self.subscribers:
-            return
-        views = {view["name"]: view for view in self.views()}
-        events: list[dict[str, Any]] = [
-            {"event": "session", "session": view}
-            for name, view in views.items()
-            if self._published.get(name) != view
-        ]
-        events += [
-            {"event": "removed", "name": name} for name in self._published if name not in views
-        ]
-        problems = self.problems()
-        if problems != self._published_problems:
-            events.append({"event": "problems", "problems": problems})
-        self._published, self._published_problems = views, problems
-        for queue in self.subscribers:
-            for event in events:
-                with contextlib.suppress(asyncio.QueueFull):
-                    queue.put_nowait(event)
+        self.announcer.publish()
 
     def refresh_delivery(self) -> None:
         """Look whether kickoff prompts that are under way have arrived."""
@@ -493,29 +336,6 @@ class Supervisor:
             if session.prompt_pending and session.alive and session.entry.agent in agents.NAMES:
                 with contextlib.suppress(OSError, KeyError):
                     self.lifecycle.note_delivery(session, agents.get(session.entry.agent))
-
-    def session(self, name: str) -> Session:
-        """Return a listed session, or raise the error that says why there is none."""
-        found = self.sessions.get(name)
-        if found is None:
-            self.document.entry(name)
-            raise NotFoundError(f"session '{name}' is not taken over yet; try again")
-        return found
-
-    async def change(self, change: Callable[[Document], None]) -> None:
-        """Write a change of intent durably and put it in force."""
-        # One after another: an older document taken over late would end what a newer one lists.
-        async with self._changing:
-            document = await asyncio.to_thread(self.store.mutate, change)
-            try:
-                # Somebody may have edited the file by hand right after us.
-                document = self.store.read()
-            except (AgentBoxError, OSError):
-                self.take(document)
-                self.read_registry()
-            else:
-                self.registry_problem = None
-                self.take(document)
 
 
 def _misnamed(session: Session) -> bool:
