@@ -102,6 +102,7 @@ class Tmux:
         self.tmpdir = tmpdir
         self.timeout = timeout
         """Seconds after which a server counts as silent."""
+        self._server: int | None = None
         self._env = {
             "TMUX_TMPDIR": str(tmpdir),
             "LANG": "C.UTF-8",
@@ -162,6 +163,7 @@ class Tmux:
         try:
             text = await self.run(*ask, timeout=timeout)
         except TmuxDownError:
+            self._server = None
             raise
         except TmuxError as error:
             if "no current" not in str(error) and "no sessions" not in str(error):
@@ -170,7 +172,18 @@ class Tmux:
         first, _, rest = text.partition("\n")
         if not first.isdigit():
             raise TmuxError(f"tmux printed {first[:100]!r} in place of its process id")
-        return int(first), _parse_panes(rest)
+        self._server = int(first)
+        return self._server, _parse_panes(rest)
+
+    def reap(self) -> None:
+        """Make the server look for children that ended.
+
+        tmux (3.3a, in the foreground) misses a SIGCHLD now and then; the process then stays a
+        zombie and its status unknown until another signal comes.
+        """
+        if self._server is not None:
+            with contextlib.suppress(OSError):
+                os.kill(self._server, signal.SIGCHLD)
 
     async def start(
         self, name: str, cwd: str, session_id: str, launch: str, argv: Sequence[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import uuid
 from pathlib import Path
 
@@ -215,6 +216,22 @@ def test_from_inside_a_session(box):
     box.until(lambda: sorted(box.sessions()) == ["o0", "o1", "o2"])
     box.until(lambda: not box.traces(me["id"]))
     assert [len(box.launches(view["id"])) for view in others] == [2, 2, 2]
+
+
+def test_an_idle_box_sleeps(box):
+    for name in ("one", "two", "three"):
+        box.call("add", name=name, agent="shell")
+
+    def wakeups() -> int:
+        status = Path(f"/proc/{box.supervisor.pid}/status").read_text()
+        return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+    def quiet() -> bool:
+        before = wakeups()
+        time.sleep(2)
+        return wakeups() - before <= 2
+
+    box.until(quiet)
 
 
 def test_restart_all_leaves_parked_ones_unless_asked(box):

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import select
-import signal
 import socket
 import stat
 from dataclasses import replace
@@ -129,11 +128,8 @@ class Watchers:
             session.reaping = now
         if now - session.reaping >= REAP_TIME:
             return replace(pane, dead=True)
-        if now - session.reaping >= REAP_PAUSE and self.supervisor.server_pid is not None:
-            # tmux (3.3a, in the foreground) misses a SIGCHLD now and then and leaves a zombie;
-            # another one makes it look.
-            with contextlib.suppress(OSError):
-                os.kill(self.supervisor.server_pid, signal.SIGCHLD)
+        if now - session.reaping >= REAP_PAUSE:
+            self.supervisor.tmux.reap()
         asyncio.get_running_loop().call_later(REAP_PAUSE, self.supervisor.wake)
         return replace(pane, dead=False)
 

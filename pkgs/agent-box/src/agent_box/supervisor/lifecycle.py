@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 GRACE = 3.0
 """Seconds that a program gets to leave by itself before it is killed."""
 
+REAP = 0.2
+"""Seconds after the end of a session when nothing of it may be left, not even a zombie."""
+
 HISTORY = 20000
 """Lines of scrollback kept of an ended run."""
 
@@ -308,6 +311,7 @@ class Lifecycle:
             await self.ask_to_leave(pane)
         with contextlib.suppress(TmuxDownError):
             await self.tmux.kill(pane)
+            asyncio.get_running_loop().call_later(REAP, self.tmux.reap)
         if self.groups is not None and session_id is not None:
             await self.groups.remove(session_id)
 
