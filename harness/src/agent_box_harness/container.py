@@ -322,9 +322,8 @@ class ContainerMachine(ShellTransfer, Machine):
     def _kill(self) -> None:
         # The container's systemd first: it takes every other process with it.
         for pid in (self._leader, self._pid):
-            if pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+            if pid and (pid != self._pid or self._process is None):
+                guard.kill(pid)
         if self._process is not None:
             guard.end(self._process)
 

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 _SCRIPT = """
@@ -57,6 +58,15 @@ def end(process: subprocess.Popen[bytes], patience: float = 0.0) -> None:
         process.kill()
     process.wait()
     release(process)
+
+
+def kill(pid: int, seconds: float = 5.0) -> None:
+    """Kill a process that is not our child, and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:

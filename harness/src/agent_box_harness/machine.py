@@ -13,10 +13,11 @@ from __future__ import annotations
 import shlex
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from agent_box_harness.errors import HarnessError, RequestFailedError
+from agent_box_harness.history import HISTORY_OUTPUT
+from agent_box_harness.history import Command as Command
 from agent_box_harness.wait import poll
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ WAIT_TIMEOUT = 30.0
 """Seconds that a wait may take unless it says otherwise."""
 BOOT_TIMEOUT = 40.0
 """Seconds from power-on to a root shell."""
-HISTORY_OUTPUT = 4000
-"""Characters of a command's output that the history keeps."""
 
 ALL_CAPABILITIES = frozenset(
     {
@@ -45,20 +44,6 @@ ALL_CAPABILITIES = frozenset(
     }
 )
 """Every capability that a machine can declare and a scenario can need."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command that ran on a machine: what, when, how long, with what result."""
-
-    at: float
-    """Wall clock, unix seconds, when it started."""
-    seconds: float
-    command: str
-    status: int | None
-    """Exit status; None when the command never came back."""
-    output: str
-    """Standard output, cut to `HISTORY_OUTPUT` characters."""
 
 
 class Machine(ABC):

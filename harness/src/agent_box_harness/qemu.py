@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import tempfile
@@ -34,13 +35,24 @@ _ANSWER_GRACE = 15.0
 """Seconds, native, between a command's time limit and giving up on the shell."""
 
 
+@dataclass(frozen=True)
+class _Link:
+    """Our connections to QEMU, which serves one process at a time."""
+
+    qmp: Qmp
+    pool: ShellPool
+
+    def close(self) -> None:
+        self.qmp.close()
+        self.pool.close()
+
+
 @dataclass
 class _Running:
     process: subprocess.Popen[bytes] | None
     """None when another process started it."""
     pid: int
-    qmp: Qmp
-    pool: ShellPool
+    link: _Link | None
     continued: bool = False
     set_up: bool = field(default=False)
 
@@ -118,7 +130,7 @@ class QemuMachine(ShellTransfer, Machine):
             guard.end(process)
             said = errors.read_text(errors="replace")[-1000:]
             raise MachineError(f"QEMU did not start: {error}\n{said}") from error
-        self._running = _Running(process, process.pid, qmp, pool, continued)
+        self._running = _Running(process, process.pid, _Link(qmp, pool), continued)
         self._save_state()
 
     def is_up(self) -> bool:
@@ -133,14 +145,15 @@ class QemuMachine(ShellTransfer, Machine):
     def connect(self, timeout: float = BOOT_TIMEOUT) -> None:
         """See `Machine.connect`."""
         self.start()
-        running = self._require()
+        link = self._link()
         limit = self.scaled(timeout) or timeout
-        running.pool.connect(limit, alive=self.is_up)
+        link.pool.connect(limit, alive=self.is_up)
+        running = self._require()
         if running.continued and not running.set_up:
             running.set_up = True
             # The clone woke up with the clock and the random state of the snapshot.
             wake = wake_command(time.time(), os.urandom(64))
-            status, _ = running.pool.run(wake, limit, None, self._grace)
+            status, _ = link.pool.run(wake, limit, None, self._grace)
             if status != 0:
                 raise MachineError(f"setting up the clone failed with status {status}")
 
@@ -149,15 +162,19 @@ class QemuMachine(ShellTransfer, Machine):
         if not self.is_up():
             return
         self.connect()
-        self._require().pool.send(b"systemctl poweroff\n")
+        self._link().pool.send(b"systemctl poweroff\n")
         self._wait_for_exit(self.scaled(BOOT_TIMEOUT) or BOOT_TIMEOUT)
 
     def power_cut(self) -> None:
         """See `Machine.power_cut`."""
         if not self.is_up():
             return
-        with contextlib.suppress(MachineError):
-            self._require().qmp.execute("quit")
+        try:
+            self.qmp.execute("quit")
+        except MachineError:
+            # Another process holds the connection; QEMU quits in order on this too.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._require().pid, signal.SIGTERM)
         self._wait_for_exit(10)
 
     def reboot(self) -> None:
@@ -165,7 +182,7 @@ class QemuMachine(ShellTransfer, Machine):
         # QEMU ends when the guest resets (-no-reboot): a clone's firmware state
         # does not survive a reset, and a new process has new shells.
         self.connect()
-        self._require().pool.send(b"systemctl reboot\n")
+        self._link().pool.send(b"systemctl reboot\n")
         self._wait_for_exit(self.scaled(BOOT_TIMEOUT) or BOOT_TIMEOUT)
         self.start()
         self.connect()
@@ -177,8 +194,8 @@ class QemuMachine(ShellTransfer, Machine):
         if running is not None:
             if running.process is not None:
                 guard.end(running.process)
-            elif guard.alive(running.pid):
-                os.kill(running.pid, 9)
+            else:
+                guard.kill(running.pid)
         for path in self._sockets.glob("*"):
             path.unlink()
         with contextlib.suppress(OSError):
@@ -191,7 +208,7 @@ class QemuMachine(ShellTransfer, Machine):
             return self._forwards[guest]
         host = host or _free_port()
         if self.is_up():
-            reply = self._require().qmp.monitor(f"hostfwd_add net0 tcp:127.0.0.1:{host}-:{guest}")
+            reply = self.qmp.monitor(f"hostfwd_add net0 tcp:127.0.0.1:{host}-:{guest}")
             if reply.strip():
                 raise MachineError(f"cannot forward port {host} to {guest}: {reply.strip()}")
         self._forwards[guest] = host
@@ -203,6 +220,8 @@ class QemuMachine(ShellTransfer, Machine):
         if self.ssh_key is None:
             raise MachineError(f"no way in for a person on {self.name}: the image has no ssh key")
         port = self.forward_port(guest=22)
+        # A person may stay for hours.
+        self._let_go()
         if user != "root":
             command = f"exec runuser -l {shlex.quote(user)} -c {shlex.quote(command)}"
         quiet = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR",
@@ -218,7 +237,7 @@ class QemuMachine(ShellTransfer, Machine):
     @property
     def qmp(self) -> Qmp:
         """QEMU's control connection."""
-        return self._require().qmp
+        return self._link().qmp
 
     def freeze(self, state: Path) -> None:
         """Write the device state to `state` and end QEMU; needs `keep_ram`. See `Frozen`."""
@@ -227,7 +246,7 @@ class QemuMachine(ShellTransfer, Machine):
         self.succeed("sync; echo 3 >/proc/sys/vm/drop_caches")
         # What every clone does first shall not have to come from its disk.
         self.succeed(wake_command(time.time(), os.urandom(64)), "sync; cat /proc/uptime; ps >&2")
-        qmp = self._require().qmp
+        qmp = self.qmp
         qmp.execute("stop")
         _ignore_shared(qmp)
         qmp.execute("migrate", {"uri": f"exec:cat >{shlex.quote(str(state))}"})
@@ -244,9 +263,7 @@ class QemuMachine(ShellTransfer, Machine):
         machine._boots = 1
         if not guard.alive(state["pid"]):
             return machine
-        qmp = Qmp(machine._sockets / "qmp")
-        pool = ShellPool([machine._channel(c, fresh=False) for c in CONSOLES])
-        machine._running = _Running(None, state["pid"], qmp, pool)
+        machine._running = _Running(None, state["pid"], None)
         return machine
 
     # -- inner helpers -----------------------------------------------------
@@ -259,12 +276,30 @@ class QemuMachine(ShellTransfer, Machine):
         self, command: str, timeout: float | None, stdin: bytes | None
     ) -> tuple[int, bytes]:
         self.connect()
-        return self._require().pool.run(command, timeout, stdin, self._grace)
+        return self._link().pool.run(command, timeout, stdin, self._grace)
 
     def _require(self) -> _Running:
         if self._running is None:
             raise MachineError(f"{self.name} is not running")
         return self._running
+
+    def _link(self) -> _Link:
+        """Return our connections, made anew when we had let go of them."""
+        running = self._require()
+        if running.link is None:
+            try:
+                qmp = Qmp(self._sockets / "qmp", timeout=2, alive=self.is_up)
+            except MachineError as error:
+                raise MachineError(f"another process is talking to {self.name}") from error
+            pool = ShellPool([self._channel(c, fresh=False) for c in CONSOLES])
+            running.link = _Link(qmp, pool)
+        return running.link
+
+    def _let_go(self) -> None:
+        """Drop our connections, so that another process can use a detached machine."""
+        if self.detach and self._running is not None and self._running.link is not None:
+            self._running.link.close()
+            self._running.link = None
 
     def _channel(self, console: str, *, fresh: bool) -> ShellChannel:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -320,8 +355,8 @@ class QemuMachine(ShellTransfer, Machine):
         running, self._running = self._running, None
         if running is None:
             return
-        running.qmp.close()
-        running.pool.close()
+        if running.link is not None:
+            running.link.close()
         if running.process is not None and running.process.poll() is not None:
             guard.release(running.process)
 

@@ -1,0 +1,78 @@
+"""Waiting, and ending what we started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from agent_box_harness import guard
+from agent_box_harness.errors import RequestFailedError, WaitTimeoutError
+from agent_box_harness.wait import Deadline, poll
+
+
+def test_poll_returns_the_value_of_the_successful_try():
+    tries = iter([(False, 1), (False, 2), (True, 3)])
+    assert poll("x", lambda: next(tries), timeout=5) == 3
+
+
+def test_a_failed_wait_tells_what_it_saw_last():
+    with pytest.raises(WaitTimeoutError, match=r"gave up on a unit after .*'inactive'\nwhy"):
+        poll("a unit", lambda: (False, "inactive"), timeout=0.05, explain=lambda: "why")
+    assert issubclass(WaitTimeoutError, RequestFailedError)
+
+
+def test_the_condition_is_tried_once_more_after_the_deadline():
+    calls = []
+
+    def slow():
+        calls.append(1)
+        time.sleep(0.05)
+        return len(calls) == 2, None
+
+    poll("x", slow, timeout=0.01)
+    assert len(calls) == 2
+
+
+def test_deadlines():
+    assert Deadline(None).remaining is None
+    assert not Deadline(None).passed
+    assert Deadline(0).passed
+    assert 0 < (Deadline(5).remaining or 0) <= 5
+
+
+PARENT = """
+import subprocess, sys, time
+from agent_box_harness import guard
+child = subprocess.Popen(["sleep", "600"])
+other = subprocess.Popen(["sleep", "600"])
+guard.protect(child)
+guard.protect(other)
+guard.end(other)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_harness_takes_its_machines_with_it():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert guard.alive(child)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 5
+    while guard.alive(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not guard.alive(child)
+
+
+def test_end_asks_first_when_it_may_be_patient():
+    child = subprocess.Popen(["sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.05; done"])
+    guard.protect(child)
+    time.sleep(0.2)
+    guard.end(child, patience=5)
+    assert child.returncode == 7
+    assert not guard.alive(child.pid)
