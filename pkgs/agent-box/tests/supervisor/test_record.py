@@ -27,9 +27,10 @@ def test_a_record_comes_back_as_it_was(records):
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"id": 5}', b"\xff"])
-def test_a_damaged_record_is_a_fresh_one(records, data):
-    (records.directory / f"{ID}.json").write_bytes(data)
+def test_a_damaged_record_is_a_fresh_one_of_a_session_that_was_launched(records, data):
     assert records.load(ID) == Record(id=ID, launch_id=ID)
+    (records.directory / f"{ID}.json").write_bytes(data)
+    assert records.load(ID) == Record(id=ID, launch_id=ID, prompted=True)
 
 
 def test_an_odd_launch_id_never_becomes_a_path(records):

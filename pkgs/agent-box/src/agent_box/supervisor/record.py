@@ -78,8 +78,13 @@ class Records:
         try:
             data = (self.directory / f"{session_id}.json").read_bytes()
             record = msgspec.json.decode(data, type=Record)
-        except (OSError, msgspec.MsgspecError):
+        except FileNotFoundError:
             record = Record(id=session_id, launch_id=session_id)
+        except (OSError, msgspec.MsgspecError):
+            # Not every file system keeps a file whole that was replaced just before the power
+            # went. There was a launch: a conversation that is found must count for the kickoff
+            # prompt, or the agent would be told its task twice.
+            record = Record(id=session_id, launch_id=session_id, prompted=True)
         if not is_uuid(record.launch_id):
             record.launch_id = session_id
         return record
