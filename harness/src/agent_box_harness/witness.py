@@ -1,0 +1,126 @@
+"""What somebody outside the machine knows about the sessions in it, whatever happens to it.
+
+`Witness` hears the steps of `churn.py` as they happen. `Ledger` keeps what follows from them and
+holds it against what a registry lists after a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Ledger:
+    """Which sessions must be listed, must not be, or may be either."""
+
+    def __init__(self) -> None:
+        self.listed: dict[str, str] = {}
+        """Name -> id of sessions that must be listed."""
+        self.gone: set[str] = set()
+        """Names that must never be seen again."""
+        self.unanswered: dict[str, str] = {}
+        """Name -> operation that was asked for and not answered."""
+        self.refusals: list[str] = []
+        self.answers = 0
+
+    def take(self, step: Mapping[str, Any]) -> None:
+        """Take one step of `churn.py` into account."""
+        name, op = str(step["name"]), str(step["op"])
+        if step["step"] == "asks":
+            self.unanswered[name] = op
+            return
+        self.unanswered.pop(name)
+        if step["step"] == "refused":
+            self.refusals.append(f"{op} {name}: {step['error']}")
+            return
+        self.answers += 1
+        if op == "add":
+            self.listed[name] = str(step["id"])
+        else:
+            del self.listed[name]
+            self.gone.add(name)
+
+    def compare(self, found: Mapping[str, str]) -> list[str]:
+        """Return what is wrong with the sessions (name -> id) of a registry, in sentences.
+
+        What was not answered is decided by what was found, and holds from then on.
+        """
+        wrong = []
+        for name, session_id in self.listed.items():
+            if name in found and found[name] != session_id:
+                wrong.append(f"{name} was added as {session_id} and is listed as {found[name]}")
+            elif name not in found and self.unanswered.get(name) != "rm":
+                wrong.append(f"{name} was added, which was acknowledged, and is lost")
+        for name in found:
+            if name in self.gone:
+                wrong.append(f"{name} was removed, which was acknowledged, and is back")
+            elif name not in self.listed and self.unanswered.get(name) != "add":
+                wrong.append(f"{name} was never asked for and is listed")
+        self.gone |= (self.listed.keys() | self.unanswered.keys()) - found.keys()
+        self.listed = dict(found)
+        self.unanswered.clear()
+        return wrong
+
+
+class Witness:
+    """Listens to `churn.py` and keeps its `ledger`. Use it as a context manager."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.steps = 0
+        """Steps heard so far, requests and answers alike."""
+        self._changed = threading.Condition()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, name="witness", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Closing alone would not wake the thread that waits in accept().
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def wait(self, steps: int, seconds: float) -> bool:
+        """Wait until that many more steps were heard; return whether they were in time."""
+        with self._changed:
+            goal = self.steps + steps
+            return self._changed.wait_for(lambda: self.steps >= goal, seconds)
+
+    def settle(self) -> None:
+        """Return when nothing arrives any more, for use after the machine has ended."""
+        quiet = 0
+        while quiet < 5:
+            before = self.steps
+            time.sleep(0.05)
+            quiet = quiet + 1 if self.steps == before else 0
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
+
+    def _listen(self, peer: socket.socket) -> None:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A connection that breaks is a machine that ended; half a line was never told.
+        with contextlib.suppress(OSError), peer, peer.makefile("r") as lines:
+            for line in lines:
+                if not line.endswith("\n"):
+                    return
+                with self._changed:
+                    self.ledger.take(json.loads(line))
+                    self.steps += 1
+                    self._changed.notify_all()
+                peer.sendall(b"\n")
