@@ -68,7 +68,7 @@ CELLS = (
     Cell("home-read", "cat $ALICE_HOME/open-file"),
     Cell("home-write", "echo planted >$ALICE_HOME/planted"),
     Cell("home-link", "ln -f $ALICE_HOME/open-file $HOME/.stolen"),
-    Cell("home-through-bwrap", "bwrap --ro-bind / / cat $ALICE_HOME/open-file"),
+    Cell("home-as-own-root", "unshare -Ur cat $ALICE_HOME/open-file"),
     # what agent-box keeps there, after she opened her home to all
     Cell("opened-home", "ls $ALICE_HOME", SESSION, "opened"),
     Cell("registry", "cat $ALICE_HOME/.config/agent-box/sessions.json", stage="opened"),

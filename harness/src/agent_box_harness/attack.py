@@ -2,7 +2,7 @@
 
 An attack is a shell script that exits 0 exactly when it got through. Starting each by itself
 would cost a round trip into the guest, seconds under emulation; all of them go in as one
-script, which starts each on its own, with a time limit and without standard input.
+script, which starts each in an empty directory, with a time limit and without standard input.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ LIMIT = 5.0
 
 _RUNNER = """\
 attack() {
-    printf %s "$2" | base64 -d >"$d/$1"
-    rc=0; timeout -k 1 "$limit" sh -eu "$d/$1" >"$d/out" 2>&1 </dev/null || rc=$?
+    mkdir "$d/$1"; cd "$d/$1"; printf %s "$2" | base64 -d >"$d/script"
+    rc=0; timeout -k 1 "$limit" sh -eu "$d/script" >"$d/out" 2>&1 </dev/null || rc=$?
+    cd /; rm -rf "$d/$1"
     echo "attack $1 $rc $(base64 -w0 <"$d/out")"
 }
 """
@@ -54,11 +55,15 @@ def attack_from_login(
 
 
 def attack_from_session(
-    box: Box, user: str, scripts: Mapping[str, str], facts: Mapping[str, str]
+    box: Box,
+    user: str,
+    scripts: Mapping[str, str],
+    facts: Mapping[str, str],
+    limit: float = LIMIT,
 ) -> dict[str, Outcome]:
-    """Run scripts inside a user's sandbox."""
-    text = _script(box, scripts, facts)
-    return _read(box.in_session(user, text, timeout=_limit(scripts)), scripts)
+    """Run scripts inside a user's sandbox, each for at most `limit` seconds at native speed."""
+    text = _script(box, scripts, facts, limit)
+    return _read(box.in_session(user, text, timeout=_limit(scripts, limit)), scripts)
 
 
 def attack_as_root(
@@ -69,16 +74,18 @@ def attack_as_root(
     return _read(box.run("sh -s", timeout=_limit(scripts), stdin=text), scripts)
 
 
-def _limit(scripts: Mapping[str, str]) -> float:
-    return 20 + LIMIT * len(scripts)
+def _limit(scripts: Mapping[str, str], limit: float = LIMIT) -> float:
+    return 20 + limit * len(scripts)
 
 
-def _script(box: Box, scripts: Mapping[str, str], facts: Mapping[str, str]) -> str:
+def _script(
+    box: Box, scripts: Mapping[str, str], facts: Mapping[str, str], limit: float = LIMIT
+) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in facts.items()]
-    lines += [f"limit={LIMIT * box.machine.time_factor:g}", 'd=$(mktemp -d); cd "$d"', _RUNNER]
+    lines += [f"limit={limit * box.machine.time_factor:g}", "d=$(mktemp -d)", _RUNNER]
     for name, script in scripts.items():
         lines.append(f"attack {name} {base64.b64encode(script.encode()).decode()}")
-    return "\n".join([*lines, 'cd /; rm -rf "$d"', ""])
+    return "\n".join([*lines, 'rm -rf "$d"', ""])
 
 
 def _read(result: Result, scripts: Mapping[str, str]) -> dict[str, Outcome]:

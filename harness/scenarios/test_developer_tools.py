@@ -1,0 +1,44 @@
+"""The tools of developers work inside a session; what does not is listed, too."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent_box_harness import tools
+from agent_box_harness.attack import attack_from_session
+
+if TYPE_CHECKING:
+    from agent_box_harness.box import Box
+
+NO_OPENAT2 = "Function not implemented"
+
+
+@pytest.mark.limit(400)
+def test_tools(box: Box):
+    """Each tool of the README's table works, or is blocked, as the table says."""
+    wrong = []
+    for user in box.users:
+        table = {tool.name: tool for tool in tools.TOOLS if tool.user == user}
+        scripts = {_slug(name): tool.script for name, tool in table.items()}
+        outcomes = attack_from_session(box, user, scripts, {}, limit=60)
+        for name, tool in table.items():
+            outcome = outcomes[_slug(name)]
+            # see the note of the table: the guest's bwrap is the kind that cannot do without
+            if name == "bwrap" and NO_OPENAT2 in outcome.output and box.machine.kind != "nixos":
+                continue
+            if outcome.through != tool.works:
+                wrong.append(f"{name} (rc {outcome.rc}): {outcome.output}")
+    assert wrong == []
+
+
+def test_readme(pytestconfig: pytest.Config):
+    """The README shows the table that is asserted above."""
+    readme = (pytestconfig.rootpath / "README.md").read_text()
+    assert tools.between_markers(readme) == tools.markdown()
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
