@@ -248,7 +248,8 @@ class _Guard:
             self._last = asyncio.get_running_loop().time()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["headers"] = [item for item in scope["headers"] if item[0] not in _HOP]
+        # A copy, because the server looks for "Connection: close" in its own.
+        scope = {**scope, "headers": [item for item in scope["headers"] if item[0] not in _HOP]}
         started = False
 
         async def sending(message: Message) -> None:
