@@ -177,7 +177,8 @@ def test_exposure(box: Box, measured: Callable[[str, float], None]):
 def test_one_tmp(box: Box):
     """A directory in /tmp that a session names is the same for the supervisor."""
     box.in_session("alice", "mkdir /tmp/project").check()
-    box.in_session("alice", "agent-box-session add in-tmp --agent shell --cwd /tmp/project").check()
+    added = box.in_session("alice", "agent-box-session add in-tmp --agent shell --cwd /tmp/project")
+    assert added.rc == 0, added
     view = box.wait_session("alice", "in-tmp", "running")
     assert box.run(f"readlink /proc/{view['pid']}/cwd").out.endswith("/tmp/project")
     box.ctl("alice", "rm in-tmp").check()

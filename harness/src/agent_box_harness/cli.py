@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
 
-    from agent_box_harness import checks, trial
+    from agent_box_harness import checks, mutations, trial
     from agent_box_harness.bench import run as bench
 
     test = commands.add_parser("test", help="run the tests", add_help=False)
@@ -34,6 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     trial.add_arguments(commands.add_parser("try", help="boot a box and attach to its session"))
     commands.add_parser("stop", help="stop the box that `try` left running")
     bench.add_arguments(commands.add_parser("bench", help="measure speed and cost"))
+    mutate = commands.add_parser("mutate", help="break the product, expect scenarios to notice")
+    mutations.add_arguments(mutate)
     return parser
 
 
@@ -47,6 +49,10 @@ def main(argv: list[str] | None = None) -> int:
             from agent_box_harness import checks
 
             return checks.main(options, repo)
+        if options.command == "mutate":
+            from agent_box_harness import mutations
+
+            return mutations.main(options, repo)
         if options.command == "bench":
             from agent_box_harness.bench import run as bench
 
