@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SCENARIOS = "harness/scenarios"
 UNIT_TESTS = ("pkgs/agent-box/tests", "harness/tests")
 PYTHON_SOURCES = ("pkgs", "harness")
+PARALLEL = ("-n", "2", "--dist", "worksteal")
+"""Many tests wait for processes; more workers than this disturb those that measure time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +60,8 @@ def unit(repo: Path, pytest_arguments: list[str]) -> list[str]:
     }
     for interpreter in interpreters():
         name = f"unit tests, {interpreter.label}"
-        checks[name] = lambda i=interpreter: pytest(i.python, [*UNIT_TESTS, *pytest_arguments])  # type: ignore[misc]
+        arguments = [*UNIT_TESTS, *(pytest_arguments or PARALLEL)]
+        checks[name] = lambda i=interpreter, a=arguments: pytest(i.python, a)  # type: ignore[misc]
     if pytest_arguments:  # somebody selects tests: linters would only be in the way
         checks = {name: check for name, check in checks.items() if name.startswith("unit tests")}
     failed = []
