@@ -30,7 +30,7 @@ def test_everything_runs_even_after_a_failure(calls, capsys):
     repo = cli.repository()
     assert checks.main(options("unit"), repo) == 1
     assert any("shellcheck" in argv for argv in calls)
-    assert ["pkgs/agent-box/tests", "harness/tests"] == calls[-1][3:5]
+    assert calls[-1][3:5] == ["pkgs/agent-box/tests", "harness/tests"]
     assert "FAILED" in capsys.readouterr().out
 
 
