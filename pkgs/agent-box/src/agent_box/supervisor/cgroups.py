@@ -136,20 +136,15 @@ class Groups:
         group = self.root / self.name(session_id)
         for attempt in range(50):
             self.kill(session_id)
-            with contextlib.suppress(FileNotFoundError):
-                try:
-                    group.rmdir()
-                except OSError:
-                    await asyncio.sleep(0.01 * (attempt + 1))
-                    continue
-            return
-
-    def existing(self) -> set[str]:
-        """Return the session ids that have a group."""
-        if self.root is None:
-            return set()
-        prefix = "session-"
-        return {path.name.removeprefix(prefix) for path in self.root.glob(prefix + "*")}
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:
+                # Its processes are dying, or have groups of their own below.
+                await asyncio.sleep(0.01 * (attempt + 1))
+            else:
+                return
 
 
 def _delegated_root(server_pid: int) -> Path | None:
