@@ -150,7 +150,8 @@ def make_ext4(source: Path, disk: Path, size: str, log: Path, *, journal: bool =
     # the kernel fills /dev itself.
     script = (
         'set -e; dir=$(mktemp -d "$1.XXXXXX"); trap \'rm -rf "$dir"\' EXIT; '
-        'tar -xf "$1" -C "$dir" --exclude="./dev/*"; disk=$2 size=$3; shift 3; "$@" -d "$dir" "$disk" "$size"'
+        'tar -xf "$1" -C "$dir" --exclude="./dev/*"; '
+        'disk=$2 size=$3; shift 3; "$@" -d "$dir" "$disk" "$size"'
     )
     run_logged(
         [*in_user_namespace(), "sh", "-c", script, "-", str(source), str(disk), size, *mke2fs],
