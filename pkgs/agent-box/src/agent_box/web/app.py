@@ -1,0 +1,232 @@
+"""The application: routes, errors, pages."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from asyncinotify import Inotify, Mask
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agent_box.errors import AgentBoxError
+from agent_box.web import answers, assets
+from agent_box.web.api import Api
+from agent_box.web.assets import Markup
+from agent_box.web.events import MAX_STREAMS, Feed
+from agent_box.web.facts import Facts
+from agent_box.web.files import Uploads
+from agent_box.web.guard import Guard
+from agent_box.web.link import Link
+from agent_box.web.order import Order
+from agent_box.web.transfer import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from agent_box.config import Box, User
+
+log = logging.getLogger(__name__)
+
+_FOREVER = "private, max-age=31536000, immutable"
+_HTML = "text/html; charset=utf-8"
+_WRITTEN = Mask.MOVED_TO | Mask.CLOSE_WRITE | Mask.DELETE | Mask.MOVED_FROM
+
+
+class Pages:
+    """The pages, static files and the event stream of one user."""
+
+    def __init__(self, box: Box, user: User, feed: Feed) -> None:
+        self._user = user
+        self._feed = feed
+        self._host = host(box)
+
+    async def workspace(self, _: Request) -> Response:
+        """Answer with the workspace."""
+        return self._page("Workspace", "workspace")
+
+    async def settings(self, _: Request) -> Response:
+        """Answer with the settings."""
+        return self._page("Settings", "settings")
+
+    async def asset(self, request: Request) -> Response:
+        """Answer with a static file, to be kept forever under this address."""
+        found = assets.files().get(request.path_params["file"])
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        current = request.path_params["version"] == assets.version()
+        # A page of before an update gets what there is, and must not keep it.
+        headers = {"cache-control": _FOREVER if current else "no-store"}
+        return answers.answer(HTTPStatus.OK, *found, headers)
+
+    async def events(self, request: Request) -> Response:
+        """Stream the state."""
+        if self._feed.streams >= MAX_STREAMS:
+            return answers.failure(
+                HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many pages are open; close some"
+            )
+        return StreamingResponse(
+            self._feed.stream(request.headers.get("last-event-id")),
+            headers={
+                **answers.ALWAYS,
+                "content-type": "text/event-stream; charset=utf-8",
+                "cache-control": "no-store, no-transform",
+                "x-accel-buffering": "no",
+            },
+        )
+
+    async def slash(self, request: Request) -> Response:
+        """Send a browser to the page that it means."""
+        return RedirectResponse(request.url.path + "/", HTTPStatus.TEMPORARY_REDIRECT)
+
+    def _page(self, title: str, name: str) -> Response:
+        user = self._user.name
+        icon = Markup(f"/{user}/assets/{assets.version()}/icon.svg")
+        body = assets.fill(f"{name}.html", user=user, host=self._host, icon=icon)
+        content = assets.page(user, self._host, title, f"{name}.js", body)
+        headers = {"content-security-policy": answers.POLICY}
+        return answers.answer(HTTPStatus.OK, content, _HTML, headers)
+
+
+def host(box: Box) -> str:
+    """Return how the box is called on its pages."""
+    return box.web.domain if box.web else (box.host_label or "agent-box")
+
+
+def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp:
+    """Return the web service of `user`."""
+    order = Order(user.state_dir)
+    link = Link(user)
+    feed = Feed(link, order)
+    feed.watch(lambda: _watch(user, feed))
+    pages = Pages(box, user, feed)
+    api = Api(box, user, link, feed, order, Facts(box, user))
+    transfer = Transfer(user, host(box), uploads or Uploads(user.home))
+    base = f"/{user.name}"
+    one = f"{base}/api/sessions/{{name}}"
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await feed.close()
+
+    app = Starlette(
+        routes=[
+            Route(base, pages.slash, methods=["GET"]),
+            Route(f"{base}/", pages.workspace, methods=["GET"]),
+            Route(f"{base}/settings", pages.slash, methods=["GET"]),
+            Route(f"{base}/settings/", pages.settings, methods=["GET"]),
+            Route(f"{base}/assets/{{version}}/{{file}}", pages.asset, methods=["GET"]),
+            Route(f"{base}/events", pages.events, methods=["GET"]),
+            Route(f"{base}/downloads", pages.slash, methods=["GET"]),
+            Route(f"{base}/downloads/{{path:path}}", transfer.downloads, methods=["GET"]),
+            Route(f"{base}/api/sessions", api.sessions, methods=["GET"]),
+            Route(f"{base}/api/sessions", api.add, methods=["POST"]),
+            Route(f"{base}/api/restart-all", api.restart_all, methods=["POST"]),
+            Route(f"{base}/api/order", api.order, methods=["PUT"]),
+            Route(one, api.show, methods=["GET"]),
+            Route(one, api.remove, methods=["DELETE"]),
+            Route(f"{one}/rename", api.rename, methods=["POST"]),
+            Route(f"{one}/send", api.send, methods=["POST"]),
+            Route(f"{one}/logs", api.logs, methods=["GET"]),
+            Route(f"{one}/transcript", api.transcript, methods=["GET"]),
+            *(
+                Route(f"{one}/{verb}", api.act(verb), methods=["POST"])
+                for verb in ("start", "stop", "restart")
+            ),
+            Route(f"{base}/api/agents", api.agents, methods=["GET"]),
+            Route(f"{base}/api/directories", api.directories, methods=["GET"]),
+            Route(f"{base}/api/env", api.env, methods=["GET"]),
+            Route(f"{base}/api/env", api.set_env, methods=["POST"]),
+            Route(f"{base}/api/env/{{key}}", api.unset_env, methods=["DELETE"]),
+            Route(f"{base}/api/box", api.facts, methods=["GET"]),
+            Route(f"{base}/api/downloads", transfer.downloads_list, methods=["GET"]),
+            Route(
+                f"{base}/api/downloads/{{path:path}}", transfer.remove_download, methods=["DELETE"]
+            ),
+            Route(f"{base}/api/uploads", transfer.uploads, methods=["GET"]),
+            Route(f"{base}/api/uploads/{{path:path}}", transfer.upload, methods=["PUT"]),
+            Route(f"{base}/api/uploads/{{path:path}}", transfer.remove_upload, methods=["DELETE"]),
+        ],
+        exception_handlers={
+            AgentBoxError: _refused,
+            HTTPException: _http,
+            OSError: _broken,
+            Exception: _broken,
+        },
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    origins = box.web.origins if box.web else []
+    return Guard(app, user.name, frozenset(origins))
+
+
+async def _watch(user: User, feed: Feed) -> None:
+    """Tell of changes to secrets and files, whoever makes them."""
+    places = {
+        user.config_dir: "env",
+        user.home / "downloads": "files",
+        user.home / "uploads": "files",
+    }
+    try:
+        with Inotify() as inotify:
+            for path in places:
+                if path.is_dir():
+                    inotify.add_watch(path, _WRITTEN)
+            async for event in inotify:
+                name = event.name.name if event.name else ""
+                kind = places.get(event.watch.path) if event.watch else None
+                if kind == "files" and not name.startswith("."):
+                    feed.publish("files", {})
+                elif kind == "env" and name == user.env_path.name:
+                    feed.publish("env", {})
+    except OSError as error:
+        log.warning("changes of secrets and files are not noticed: %s", error.strerror)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AgentBoxError)  # noqa: S101 - what it is registered for
+    if not isinstance(error, answers.Refusal) and error.code == "internal":
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    answer = answers.refusal(error)
+    return _for_people(request, answer, str(error))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    code = "not_found" if error.status_code == HTTPStatus.NOT_FOUND else "usage"
+    text = "There is no such page" if code == "not_found" else error.detail
+    answer = answers.failure(error.status_code, code, text)
+    for name, value in (error.headers or {}).items():
+        answer.headers[name] = value
+    return _for_people(request, answer, text)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
+    text = "Something failed on the box"
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{text}: {error.strerror}"
+    answer = answers.failure(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", text)
+    return _for_people(request, answer, text)
+
+
+def _for_people(request: Request, answer: Response, text: str) -> Response:
+    """Return `answer` as a page where a browser opens it as one."""
+    wants = "text/html" in request.headers.get("accept", "")
+    if not wants or request.method not in ("GET", "HEAD"):
+        return answer
+    user = request.url.path.split("/")[1]
+    body = assets.fill("message.html", user=user, text=answers.sentence(text))
+    content = assets.page(user, "agent-box", "Not possible", None, body)
+    headers = {"content-security-policy": answers.POLICY}
+    return answers.answer(answer.status_code, content, _HTML, headers)

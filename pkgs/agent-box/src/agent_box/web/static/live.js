@@ -1,0 +1,103 @@
+// The state of the box, pushed by /U/events and kept here for whoever shows it.
+import { base, call, say } from "./core.js";
+
+export const state = { sessions: new Map(), problems: [], order: [], supervisor: { state: "unknown", message: "" }, connected: false };
+
+const listeners = new Set();
+
+/** Call `listener(kind, detail)` after every change. Kinds: sessions, problems, env, files, connection. */
+export function follow(listener) {
+  listeners.add(listener);
+}
+
+const tell = (kind, detail) => listeners.forEach((listener) => listener(kind, detail));
+
+/** Sessions in the order of the tabs; new ones come last. */
+export function ordered() {
+  const place = new Map(state.order.map((name, index) => [name, index]));
+  const at = (view) => place.get(view.name) ?? state.order.length;
+  return [...state.sessions.values()].sort((one, other) => at(one) - at(other));
+}
+
+export const NEEDY = new Set(["waiting", "failed", "crashed"]);
+
+function put(view) {
+  const before = state.sessions.get(view.name);
+  // The new name of a session arrives before the old one goes.
+  const renamed = before ? null : [...state.sessions.values()].find((other) => view.id && other.id === view.id);
+  if (renamed) {
+    const views = [...state.sessions.values()].map((other) => (other === renamed ? view : other));
+    state.sessions = new Map(views.map((other) => [other.name, other]));
+    tell("renamed", { from: renamed.name, to: view.name });
+  } else {
+    state.sessions.set(view.name, view);
+  }
+  const old = before ?? renamed;
+  if (old && old.state !== view.state) {
+    say(`${view.name}: ${view.state}${view.reason ? `, ${view.reason}` : ""}`);
+    tell("state", { view, before: old.state });
+  }
+}
+
+const handlers = {
+  snapshot(content) {
+    const before = state.sessions;
+    Object.assign(state, content);
+    state.sessions = before;
+    const fresh = new Map();
+    for (const view of content.sessions) {
+      put(view);
+      fresh.set(view.name, view);
+    }
+    state.sessions = fresh;
+    tell("problems");
+  },
+  session: put,
+  removed: ({ name }) => state.sessions.delete(name),
+  order: ({ order }) => { state.order = order; },
+  problems({ problems }) { state.problems = problems; tell("problems"); },
+  problem({ state: word, message }) { state.supervisor = { state: word, message }; tell("problems"); },
+  env: () => tell("env"),
+  files: () => tell("files"),
+};
+
+let source = null;
+
+function connect() {
+  source = new EventSource(`${base}/events`);
+  source.onopen = () => { state.connected = true; tell("connection"); };
+  source.onerror = async () => {
+    if (state.connected) { state.connected = false; tell("connection"); }
+    if (source.readyState !== EventSource.CLOSED) return;
+    // Refused for good: find out why (a login that ended leads to the login page), then go on.
+    source.close();
+    await call("GET", "agents").catch(() => {});
+    setTimeout(connect, 2000);
+  };
+  for (const [kind, handle] of Object.entries(handlers)) {
+    source.addEventListener(kind, (event) => {
+      handle(JSON.parse(event.data));
+      if (kind !== "env" && kind !== "files") tell("sessions");
+    });
+  }
+}
+
+export function start() {
+  connect();
+  // A page out of sight for long may have a dead connection that nobody told it of.
+  addEventListener("online", () => { source.close(); connect(); });
+  addEventListener("pagehide", () => source.close());
+  addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+}
+
+/** Show what is wrong above everything else. */
+export function notice(element) {
+  follow((kind) => {
+    if (kind !== "problems" && kind !== "connection") return;
+    const lines = [...state.problems];
+    if (state.supervisor.state === "down") lines.unshift(state.supervisor.message);
+    if (!state.connected) lines.unshift("The connection to the box is lost. Trying again …");
+    if (element.textContent === lines.join("")) return;
+    element.replaceChildren(...lines.map((line) => Object.assign(document.createElement("p"), { textContent: line })));
+  });
+}

@@ -1,0 +1,132 @@
+// What is below the tabs: the terminal of a session, or why it has none.
+import { $, ago, base, h, iconButton, run, signedOut, span, tilde } from "./core.js";
+import { act, close, lastLines, logs } from "./dialogs.js";
+import { icon, stateIcon } from "./icons.js";
+
+/** States in which there is something to type into. */
+const TERMINAL = new Set(["running", "waiting", "unmanaged"]);
+
+/** Terminals kept open in the background: each costs the box a process. */
+const KEPT = matchMedia("(max-width: 700px)").matches ? 3 : 12;
+
+export class Pane {
+  constructor(view, hooks) {
+    this.hooks = hooks;
+    this.view = view;
+    this.used = 0;
+    this.frame = null;
+    this.state = h("span", { class: "state" });
+    this.detail = h("span", { class: "detail" });
+    this.place = h("span", { class: "place" });
+    const doing = (verb, said) => (event) => run(event.currentTarget, () => act(this.view.name, verb, said));
+    this.start = h("button", { type: "button", class: "small primary", onclick: doing("start", "started") }, icon("play"), "Start");
+    this.restart = iconButton("restart", "Restart", doing("restart", "restarted"));
+    this.stop = iconButton("halt", "Stop", doing("stop", "stopped"));
+    this.bar = h("div", { class: "panebar" }, this.state, this.detail, this.place, h("span", { class: "grow" }),
+      this.start, this.restart, this.stop,
+      iconButton("log", "Log", () => logs(this.view)),
+      iconButton("upload", "Send files to ~/uploads", () => hooks.upload()),
+      iconButton("edit", "Rename or move", () => hooks.rename(this.view)),
+      iconButton("close", "Stop or remove", () => close(this.view)));
+    this.blank = h("div", { class: "blank", hidden: true });
+    this.body = h("div", { class: "panebody" }, this.blank);
+    this.element = h("section", { role: "tabpanel", class: "pane" }, this.bar, this.body);
+    this.name();
+    $("panes").append(this.element);
+    this.update(view);
+  }
+
+  name() {
+    this.element.id = `pane-${this.view.name}`;
+    this.element.setAttribute("aria-labelledby", `tab-${this.view.name}`);
+    if (this.frame) this.frame.title = `Terminal of ${this.view.name}`;
+  }
+
+  update(view) {
+    const changed = this.view.state !== view.state || this.view.reason !== view.reason || !this.shown;
+    this.view = view;
+    this.restart.hidden = view.state === "unmanaged" || view.state === "stopped";
+    this.stop.hidden = view.state === "unmanaged" || view.state === "stopped";
+    this.start.hidden = !["stopped", "failed", "crashed"].includes(view.state);
+    if (this.state.dataset.state !== view.state) {
+      this.state.dataset.state = view.state;
+      this.state.replaceChildren(stateIcon(view.state), h("b", {}, view.state));
+    }
+    this.detail.textContent = view.reason ?? (view.promptPending ? "first task not delivered yet" : "");
+    this.detail.title = this.detail.textContent;
+    this.place.textContent = tilde(view.workingDirectory);
+    if (!TERMINAL.has(view.state) && !(view.state === "crashed" && this.frame) && this.frame) {
+      this.frame.remove();
+      this.frame = null;
+    }
+    if (this.active) this.show(changed);
+  }
+
+  activate() {
+    this.active = true;
+    this.used = Date.now();
+    this.element.classList.add("active");
+    this.show(true);
+  }
+
+  deactivate() {
+    this.active = false;
+    this.element.classList.remove("active");
+  }
+
+  show(changed) {
+    const terminal = TERMINAL.has(this.view.state);
+    if (terminal && !this.frame) this.open();
+    this.blank.hidden = terminal;
+    this.frame?.classList.toggle("covered", !terminal);
+    if (!terminal && changed) this.explain();
+    this.shown = true;
+  }
+
+  open() {
+    this.frame = h("iframe", { src: `${base}/t/${this.view.name}/`, title: `Terminal of ${this.view.name}`, allow: "clipboard-read; clipboard-write", onload: () => this.loaded() });
+    this.body.prepend(this.frame);
+    const open = this.hooks.all().filter((pane) => pane.frame && !pane.active).sort((one, other) => one.used - other.used);
+    for (const pane of open.slice(0, Math.max(0, open.length + 1 - KEPT))) {
+      pane.frame.remove();
+      pane.frame = null;
+    }
+  }
+
+  loaded() {
+    let inside = null;
+    try {
+      inside = this.frame.contentDocument;
+    } catch {
+      // an error page of the browser's own
+    }
+    if (!inside) return;
+    if (inside.querySelector("form[action='/login']")) { signedOut(); return; }
+    this.hooks.terminal(this.frame);
+    if (this.active && this.hooks.wantsFocus()) this.hooks.focus(this.frame);
+  }
+
+  async explain() {
+    const { view } = this, last = view.lastExit;
+    const titles = { starting: "Starting …", stopped: "Stopped", failed: "Failed", crashed: "Crashed" };
+    const words = [];
+    if (view.state === "starting") words.push("The terminal opens here as soon as the agent runs.");
+    if (view.reason) words.push(view.reason);
+    if (last?.cause && last.cause !== view.reason) words.push(`The last run ended ${ago(last.at)}: ${last.cause}.`);
+    if (view.state === "stopped") words.push("Starting it goes on with the same conversation.");
+    if (view.nextRetry) words.push(`The next try is in ${span(view.nextRetry - Date.now() / 1000)}.`);
+    const log = h("pre", { class: "log", tabindex: "0", "aria-label": `Last lines of ${view.name}` });
+    const shows = view.state !== "starting";
+    this.blank.replaceChildren(h("h2", {}, stateIcon(view.state), titles[view.state] ?? view.state), ...words.map((text) => h("p", {}, text)), ...(shows ? [log] : []));
+    if (!shows) return;
+    log.hidden = true;
+    const text = await lastLines(view.name, 40);
+    log.textContent = text.replace(/\n{3,}/g, "\n\n");
+    log.hidden = false;
+    log.scrollTop = log.scrollHeight;
+  }
+
+  remove() {
+    this.element.remove();
+  }
+}

@@ -1,0 +1,29 @@
+// The settings page: a card for each thing, in the order people need them.
+import { $, h } from "./core.js";
+import * as cards from "./cards.js";
+import { notice, start } from "./live.js";
+
+const all = [
+  ["sessions", "Sessions", cards.sessions],
+  ["secrets", "Secrets", cards.secrets],
+  ["files", "Files", cards.files],
+  ["account", "Account", cards.account],
+  ["box", "Box", cards.box],
+  // Places of parts that are not there yet: without a card they show nothing.
+  ["connections", "Connections", null],
+  ["webhooks", "Webhooks", null],
+  ["update", "Update", null],
+];
+
+for (const [id, title, card] of all) {
+  if (!card) continue;
+  $("contents").append(h("a", { href: `#${id}` }, title));
+  const head = h("div", { class: "head" }, h("h2", { id: `${id}-title` }, title));
+  const section = h("section", { id, class: "card", "aria-labelledby": `${id}-title` }, head);
+  $("cards").append(section);
+  card(section, head);
+}
+
+notice($("notice"));
+start();
+if (location.hash) $(location.hash.slice(1))?.scrollIntoView();

@@ -1,0 +1,173 @@
+// The workspace: tabs, the session in sight, what can be done with it.
+import { $, base, call, h, host, iconButton, say, toast, user } from "./core.js";
+import { add } from "./add.js";
+import { act, close, logs, rename } from "./dialogs.js";
+import { focusTerminal, help, keyRow, listen, modify } from "./keys.js";
+import { icon } from "./icons.js";
+import { follow, NEEDY, notice, ordered, start, state } from "./live.js";
+import { Pane } from "./panes.js";
+import * as tabs from "./tabs.js";
+import { choose } from "./upload.js";
+
+const panes = new Map();
+const LAST = `agent-box:last:${user}`;
+const NOTIFY = `agent-box:notify:${user}`;
+let selected = null;
+let awaited = null; // a session that this page made and that is not in the list yet
+let wanted = new URLSearchParams(location.search).get("arg");
+let blank = null;
+
+const current = () => panes.get(selected) ?? null;
+const frame = () => current()?.frame ?? null;
+const view = () => state.sessions.get(selected) ?? null;
+
+function select(name, focus = false) {
+  if (selected !== name) current()?.deactivate();
+  selected = name;
+  wanted = null;
+  localStorage.setItem(LAST, name);
+  history.replaceState(null, "", `${base}/?arg=${encodeURIComponent(name)}`);
+  render();
+  tabs.reveal(name);
+  if (focus) focusTerminal(frame());
+}
+
+/** Choose what to show when nothing is chosen: what was asked for, else what was shown last. */
+function settle() {
+  if (awaited && state.sessions.has(awaited)) {
+    const name = awaited;
+    awaited = null;
+    select(name, true);
+    return;
+  }
+  if (selected && state.sessions.has(selected)) return;
+  if (wanted !== null) {
+    if (state.sessions.has(wanted)) select(wanted, true);
+    return;
+  }
+  const names = ordered().map((item) => item.name);
+  const next = [localStorage.getItem(LAST), "main", names[0]].find((name) => state.sessions.has(name));
+  if (next) select(next, document.activeElement === document.body);
+  else selected = null;
+}
+
+function render() {
+  for (const [name, pane] of panes) {
+    if (!state.sessions.has(name)) { pane.remove(); panes.delete(name); }
+  }
+  for (const item of ordered()) {
+    const pane = panes.get(item.name);
+    if (pane) pane.update(item);
+    else panes.set(item.name, new Pane(item, hooks));
+  }
+  tabs.render();
+  const pane = current();
+  if (pane && !pane.active) pane.activate();
+  $("keyrow").hidden = !pane?.frame;
+  explain(pane);
+  const needy = [...state.sessions.values()].filter((item) => item.state === "waiting").length;
+  document.title = `${needy ? `(${needy}) ` : ""}${selected ?? "Workspace"} · ${host}`;
+}
+
+/** Say why there is no session in sight. */
+function explain(pane) {
+  let words = null;
+  if (!pane && wanted !== null && state.supervisor.state !== "unknown") words = ["No such session", `There is no session called “${wanted}”. Choose another one above, or make it.`];
+  else if (!pane && state.supervisor.state === "down") words = ["The sessions cannot be seen", "They go on working. This page shows them again as soon as the supervisor answers."];
+  else if (!pane && state.supervisor.state === "up") words = ["No sessions yet", "A session is one agent at work in a directory of yours. It goes on when you close this page."];
+  if (blank?.dataset.words === words?.join()) return;
+  blank?.remove();
+  blank = words && h("div", { class: "blank empty", "data-words": words.join() }, h("h2", {}, words[0]), h("p", {}, words[1]),
+    h("button", { type: "button", class: "primary", onclick: actions.add }, "New session"));
+  if (blank) $("panes").append(blank);
+}
+
+const hooks = {
+  all: () => [...panes.values()],
+  upload: () => pick(),
+  rename: (item) => rename(item, [
+    h("button", { type: "button", onclick: () => tabs.move(item.name, -1) }, "Move left"),
+    h("button", { type: "button", onclick: () => tabs.move(item.name, 1) }, "Move right")]),
+  terminal(element) { listen(element.contentWindow, actions); modify(element); },
+  wantsFocus: () => !document.querySelector("dialog[open]") && [document.body, $("panes"), frame()].includes(document.activeElement),
+  focus: focusTerminal,
+};
+
+function step(by) {
+  const names = ordered().map((item) => item.name);
+  if (names.length) select(names[(names.indexOf(selected) + by + names.length) % names.length], true);
+}
+
+const actions = {
+  tab(number) { const item = ordered()[number - 1]; if (item) select(item.name, true); },
+  next: () => step(1),
+  previous: () => step(-1),
+  attention() {
+    const all = ordered(), at = all.findIndex((item) => item.name === selected);
+    const next = [...all.slice(at + 1), ...all.slice(0, at + 1)].find((item) => NEEDY.has(item.state));
+    if (next) select(next.name, true);
+    else say("No session needs you");
+  },
+  add: () => add((session) => {
+    awaited = session.name;
+    settle();
+  }).catch((error) => toast(error.message, "bad")),
+  restart: () => view() && act(selected, "restart", "restarted").catch((error) => toast(error.message, "bad")),
+  rename: () => view() && hooks.rename(view()),
+  logs: () => view() && logs(view()),
+  close: () => view() && close(view()),
+  tabs() { window.focus(); tabs.focusTab(selected); },
+  settings: () => location.assign(`${base}/settings/`),
+  help,
+};
+
+const pick = choose((stored) => toast(`Stored as ${stored.path}`, "good", view()?.pid ? {
+  label: `Type the path into ${selected}`,
+  run: () => call("POST", `sessions/${selected}/send`, { text: `${stored.path} `, enter: false }).then(() => focusTerminal(frame()), (error) => toast(error.message, "bad")),
+} : null));
+
+// Notifications, once somebody has asked for them.
+const allowed = () => "Notification" in window && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "on";
+
+function bell() {
+  const button = iconButton("bell", "Notify me when a session needs me", async () => {
+    if (allowed()) localStorage.setItem(NOTIFY, "off");
+    else if (!("Notification" in window) || (await Notification.requestPermission()) !== "granted") {
+      toast("The browser does not allow notifications from this page; its site settings do.", "bad");
+    } else localStorage.setItem(NOTIFY, "on");
+    button.setAttribute("aria-pressed", String(allowed()));
+  }, { "aria-pressed": String(allowed()) });
+  return button;
+}
+
+function notify(item) {
+  if (!allowed() || !NEEDY.has(item.state) || (document.visibilityState === "visible" && item.name === selected)) return;
+  const shown = new Notification(`${item.name}: ${item.state}`, { body: item.reason ?? "", tag: `agent-box-${item.name}` });
+  shown.onclick = () => { window.focus(); select(item.name, true); shown.close(); };
+}
+
+follow((kind, detail) => {
+  if (kind === "renamed") {
+    const pane = panes.get(detail.from);
+    if (!pane) return;
+    // Before the old name goes: the terminal stays attached through a change of name.
+    panes.delete(detail.from);
+    panes.set(detail.to, pane);
+    pane.view = state.sessions.get(detail.to);
+    pane.name();
+    if (selected === detail.from) select(detail.to);
+  } else if (kind === "state") notify(detail.view);
+  else if (kind === "sessions" || kind === "problems") { settle(); render(); }
+});
+
+$("tools").append(
+  iconButton("add", "New session", actions.add, { class: "icon-button add" }),
+  h("span", { class: "grow" }), bell(), iconButton("help", "Keyboard shortcuts", help),
+  h("a", { class: "icon-button", href: `${base}/downloads/`, "aria-label": "Downloads", title: "Downloads" }, icon("download")),
+  h("a", { class: "icon-button", href: `${base}/settings/`, "aria-label": "Settings", title: "Settings" }, icon("gear")));
+
+tabs.setup({ select, close, selected: () => selected });
+keyRow($("keyrow"), frame);
+listen(window, actions);
+notice($("notice"));
+start();
