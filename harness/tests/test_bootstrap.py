@@ -43,6 +43,7 @@ def test_nix_is_used_where_it_is_and_can_be_refused(monkeypatch):
     monkeypatch.delenv("AGENT_BOX_NIX", raising=False)
     assert "check" in bootstrap.with_nix(["test"])
     assert "develop" in bootstrap.with_nix(["test", "box"])
+    assert "run" in bootstrap.with_nix(["try"])
     monkeypatch.setenv("AGENT_BOX_NIX", "0")
     assert bootstrap.with_nix(["test"]) is None
 

@@ -163,6 +163,9 @@ def with_nix(arguments: list[str]) -> list[str] | None:
     nix = ["nix", "--extra-experimental-features", "nix-command flakes"]
     if arguments == ["test"]:
         return [*nix, "flake", "check", "--print-build-logs", str(REPO)]
+    if arguments == ["try"]:
+        # Boots hosts/vm.nix itself; the Debian guest needs Debian's tools to build.
+        return [*nix, "run", f"{REPO}#try"]
     shell = [*nix, "develop", str(REPO), "--command", "python", "-m", "agent_box_harness.cli"]
     return [*shell, *arguments]
 

@@ -136,6 +136,10 @@ class Groups:
         group = self.root / self.name(session_id)
         for attempt in range(50):
             self.kill(session_id)
+            for below in sorted(group.glob("**/"), reverse=True):
+                if below != group:
+                    with contextlib.suppress(OSError):
+                        below.rmdir()
             try:
                 group.rmdir()
             except FileNotFoundError:
