@@ -139,7 +139,7 @@ CELLS = (
          where="/usr/bin/crontab"),
     Cell("crontab-write", "echo '# planted' | tee -a /var/spool/cron/crontabs/alice",
          control="root", where="/usr/bin/crontab"),
-    Cell("at-jobs", "cat /var/spool/cron/atjobs/a*", control="root", where="/usr/bin/at"),
+    Cell("at-jobs", "cat $ALICE_JOB", control="root", where="/usr/bin/at"),
     # places that all share elsewhere
     Cell("tmp", "cat /tmp/alice-note"),
     Cell("var-tmp", "cat /var/tmp/alice-note"),
@@ -273,8 +273,10 @@ def prepare(box: Box) -> dict[str, str]:
     box.wait_for_file(f"/run/user/{uid}/systemd/private")
     if box.run("test -e /usr/bin/crontab").rc == 0:
         box.run("echo '# of alice' | crontab -u alice -").check()
+    job = ""
     if box.run("test -e /usr/bin/at").rc == 0:
         box.as_user("alice", "echo true | at now + 1 day").check()
+        job = box.run("ls -d /var/spool/cron/atjobs/a*").check().out
     script = f"{home}/victim.py"
     box.write_file(script, PREPARE, mode=0o644)
     box.in_session("alice", f"setsid python3 {script} >/dev/null 2>&1 &").check()
@@ -293,6 +295,7 @@ def prepare(box: Box) -> dict[str, str]:
         "ALICE_HOME": home,
         "ALICE_RUN": run,
         "ALICE_UID": uid,
+        "ALICE_JOB": job,
         "TMUX_SOCKET": f"{run}/tmux-{uid}/agent-box",
         "ALICE_GROUP": "/sys/fs/cgroup/system.slice/agent-box-alice.service/session-" + main["id"],
         "ALICE_TTY": box.tmux("alice", "display-message -p -t =main: '#{pane_tty}'").check().out,
