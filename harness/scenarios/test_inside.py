@@ -17,10 +17,10 @@ CONTROL = "pkgs/agent-box/src/agent_box/supervisor/control.py"
 MUTATIONS = [
     (
         "test_a_session_removes_itself",
-        "pkgs/agent-box/src/agent_box/supervisor/operations.py",
-        "            supervisor.forget(session.id)\n        return",
-        "        return",
-        "what is known of a removed session would stay behind",
+        "pkgs/agent-box/src/agent_box/supervisor/lifecycle.py",
+        "await self.groups.remove(session_id)",
+        "pass",
+        "children that left the terminal, and the group, would outlive the session",
     ),
     (
         "test_several_are_removed_from_inside_one",

@@ -94,7 +94,7 @@ def test_exit_3_comes_back_later_each_time(box: Box) -> None:
     delays = [
         launch["at"] - exit_["at"] for launch, exit_ in zip(launches[1:], exits, strict=False)
     ]
-    assert delays[0] < 1.0 * box.time_factor
+    assert delays[0] < 2.0 * box.time_factor
     for delay, least in zip(delays[1:4], (0.9, 1.8, 3.6), strict=True):
         assert delay >= least
 
