@@ -26,7 +26,7 @@ import time
 from typing import Any
 
 WORKERS = 2
-FEW, MANY = 1, 3
+FEW, MANY = 1, 2
 """Sessions of one worker: it never removes the last ones, nor adds beyond that."""
 
 

@@ -1,0 +1,314 @@
+"""Power cuts at random moments while sessions come and go: 20 of them.
+
+What is proven after each cut:
+
+* the registry parses, as it lies on the disk, before anything of the box has touched it again;
+* every session whose `add` was acknowledged is listed, with the id that the answer told;
+* no session whose `rm` was acknowledged is listed, or lives;
+* the kickoff prompt of each session that there ever was has at most one receipt, and each listed
+  session has exactly one once the box has settled.
+
+An **acknowledgement** is the supervisor's answer to a request, and it counts once this process has
+it: workers in the guest (`churn.py`) tell each step over a connection to the host and wait for an
+echo, before a request goes to the supervisor and after its answer has come. A request that was
+announced and not answered may have been carried out or not; what the disk says after the cut is
+the truth about it from then on.
+
+A **receipt** is a line of a transcript (`~/.claude/projects/*/ID.jsonl`) that holds the prompt. The
+agent brings it to the disk, file and directory, before it does anything else with the prompt, as
+the stub does: it is what outlives a cut of an agent that has begun to act on its task. The agent
+here is a few lines of shell, since Python takes seconds to start under emulation; like the real one
+and like the stub it refuses to resume what it does not know, and to begin what is there already.
+
+Eighteen cuts end QEMU (QMP quit) while alice's home is on a `LossyDisk`: of what was not flushed, a
+random part is lost, which a disk of QEMU's own would keep. The next life is the frozen guest once
+more, with that disk mounted and alice's /run as empty as after a boot: the kernel replays the
+journal, and every process of alice starts anew. That is all of a boot that concerns what agent-box
+left behind, without the half a minute that the rest takes under emulation. After two more cuts the
+same disk really boots.
+
+The seed is printed. AGENT_BOX_SEED=N repeats the choices; how far the guest gets meanwhile is
+never quite the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent_box_harness import churn, outside, plugin
+from agent_box_harness.box import Box
+from agent_box_harness.guest.initrd import GATEWAY
+from agent_box_harness.lossy_disk import LossyDisk
+from agent_box_harness.witness import Ledger, Witness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent_box_harness.machine import Machine
+
+USER = "alice"
+DISK = 48 << 20
+"""Bytes; a home with a few transcripts needs little."""
+AGENT = """\
+#!/bin/sh
+id='' resumes='' prompt=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --session-id) id=$2 ;;
+    --resume) id=$2 resumes=yes ;;
+    --) prompt=$2; break ;;
+  esac
+  shift
+done
+folder=$HOME/.claude/projects/scenario transcript=$HOME/.claude/projects/scenario/$id.jsonl
+if [ -n "$resumes" ] && [ ! -e "$transcript" ]; then echo "nothing known of $id"; exit 1; fi
+if [ -z "$resumes" ] && [ -e "$transcript" ]; then echo "$id is in use"; exit 1; fi
+case $prompt in
+  'kickoff of '*)
+    { cat "$transcript" 2>/dev/null
+      printf '{"type":"user","message":{"role":"user","content":"%s"}}\\n' "$prompt"
+    } >"$folder/.$id"
+    sync "$folder/.$id" && mv "$folder/.$id" "$transcript" && sync "$folder" ;;
+esac
+echo "at work: $prompt"
+exec cat
+"""
+SEEDED = {"main"}
+EARLY = 0.4
+"""Share of the cuts that come while the box still recovers from the one before."""
+
+REGISTRY = "pkgs/agent-box/src/agent_box/registry.py"
+LIFECYCLE = "pkgs/agent-box/src/agent_box/supervisor/lifecycle.py"
+
+MUTATIONS = [
+    (
+        "test_power_cuts",
+        REGISTRY,
+        "                atomic_write(self.path, after)\n",
+        "                atomic_write(self.path, after, durable=False)\n",
+        "an acknowledged change would be undone by a power cut of the next seconds",
+    ),
+    (
+        "test_power_cuts",
+        LIFECYCLE,
+        "        if conversation and session.prompt_pending and record.prompted:",
+        "        if False:",
+        "each start after a cut would give the kickoff prompt once more",
+    ),
+]
+
+
+@pytest.fixture
+def lives(
+    box: Box, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[[], Machine]]:
+    """Call it for a fresh clone of the guest, in the place of the one before, which has ended."""
+    item = request.node
+    guests = item.config.stash[plugin.guests_key]
+    machines = [box.machine]
+
+    def next_life() -> Machine:
+        machines[-1].close()
+        folder = tmp_path / f"life-{len(machines)}"
+        folder.mkdir()
+        machine: Machine = guests.fresh(plugin._host(item), plugin._needs(item), folder, cold=False)
+        machines.append(machine)
+        item.stash[plugin.machine_key] = machine  # evidence comes from the living one
+        return machine
+
+    yield next_life
+    machines[-1].close()
+
+
+@pytest.mark.needs("power-cut", "kernel", "network")
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("part", [1, 2, 3])
+def test_power_cuts(
+    box: Box,
+    lives: Callable[[], Machine],
+    part: int,
+    measured: Callable[[str, float], None],
+) -> None:
+    """Six cuts, one after the other, each with what the ones before have left."""
+    cuts = 6
+    rng = _random(part)
+    ledger = Ledger()
+    with LossyDisk.formatted(DISK) as disk, Witness(ledger) as witness:
+        _first_life(box, disk)
+        began = time.monotonic()
+        for cut in range(1, cuts + 1):
+            start = time.monotonic()
+            # The first life has nothing to recover from.
+            if cut > 1 and rng.random() < EARLY:
+                time.sleep(rng.uniform(0.0, 0.5) * box.time_factor)
+                moment = "while the box recovers"
+            else:
+                _settled(box, ledger)
+                steps = rng.randint(2, 12)
+                _churn(box, witness, f"c{part}{cut}", rng)
+                assert witness.wait(steps, box.time_factor * 30), "the workers are stuck"
+                time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
+                moment = f"{steps} steps into the churn"
+            box.power_cut()
+            witness.settle()
+            loss = disk.cut(rng)
+            assert ledger.refusals == []
+            box = Box(lives())
+            _check_registry(_next_life(box, disk), ledger)
+            print(
+                f"cut {cut}, {moment}: {loss.lost} of {loss.unflushed} unflushed blocks lost; "
+                f"{len(ledger.listed)} sessions, {time.monotonic() - start:.1f} s"
+            )
+        _settled(box, ledger)
+        measured("a cut and what follows", (time.monotonic() - began) / cuts)
+        print(f"{ledger.answers} acknowledged operations")
+        assert ledger.answers >= cuts
+
+
+@pytest.mark.needs("power-cut", "network")
+@pytest.mark.limit(240)
+def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], None]) -> None:
+    """Two cuts, and after each the same disk boots as a machine does when the power is back."""
+    rng = _random(4)
+    ledger = Ledger()
+    box.succeed(_install_agent(box), stdin=AGENT)
+    _furnish(box)
+    with Witness(ledger) as witness:
+        for cut in (1, 2):
+            _churn(box, witness, f"b{cut}", rng)
+            assert witness.wait(rng.randint(2, 12), box.time_factor * 30), "the workers are stuck"
+            time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
+            box.power_cut()
+            witness.settle()
+            assert ledger.refusals == []
+            began = time.monotonic()
+            box.start()
+            box.connect()
+            _check_registry(json.dumps(box.registry(USER)), ledger)
+            _settled(box, ledger)
+            measured(f"cut {cut}: power-on to all sessions at work", time.monotonic() - began)
+    assert box.wait_ready() == "running"
+
+
+# -- lives -----------------------------------------------------------------------------------
+
+
+def _first_life(box: Box, disk: LossyDisk) -> None:
+    """Move alice's home to the disk and start her anew."""
+    home = box.home(USER)
+    box.succeed(
+        f"systemctl stop 'agent-box-*.service'; {disk.attach_command()}; "
+        f"mount /dev/nbd0 /mnt; cp -a {home}/. /mnt/; chown --reference={home} /mnt; "
+        f"chmod --reference={home} /mnt; umount /mnt; mount /dev/nbd0 {home}"
+    )
+    _furnish(box)
+    box.succeed(_install_agent(box) + _power_on(box), stdin=AGENT)
+
+
+def _next_life(box: Box, disk: LossyDisk) -> str:
+    """Make a clone continue with what is on the disk; return the registry as it lay there."""
+    home = box.home(USER)
+    found: str = box.succeed(
+        f"systemctl stop 'agent-box-*.service'; {disk.attach_command()}; mount /dev/nbd0 {home}; "
+        f"cat {home}/.config/agent-box/sessions.json; " + _install_agent(box) + _power_on(box),
+        stdin=AGENT,
+    )
+    return found
+
+
+def _furnish(box: Box) -> None:
+    """Put into alice's home, for good, what the scenario needs there."""
+    box.sign_in(USER, "claude")
+    box.as_user(USER, "mkdir -p .claude/projects/scenario").check()
+    source = Path(churn.__file__).read_bytes()
+    box.write_file(f"{box.home(USER)}/churn.py", source, mode=0o755)
+    box.succeed("sync")
+
+
+def _install_agent(box: Box) -> str:
+    """Commands that put the agent on their standard input into the place of claude."""
+    command = box.document["agents"]["claude"]["command"]
+    return (
+        "cat >/opt/brief-agent; chmod 755 /opt/brief-agent; "
+        f"mkdir -p {Path(command).parent}; ln -sfn /opt/brief-agent {command}; "
+    )
+
+
+def _power_on(box: Box) -> str:
+    """Commands that start alice's units as a boot does: with nothing in /run."""
+    run = box.document["users"][USER]["runtimeDirectory"]
+    return f"rm -rf {run}; systemctl start {outside.sandbox(USER)}; "
+
+
+def _churn(box: Box, witness: Witness, prefix: str, rng: random.Random) -> None:
+    """Let the workers loose in the guest; they may remove what is listed."""
+    control = f"{box.document['users'][USER]['runtimeDirectory']}/control.sock"
+    words = [GATEWAY, witness.port, control, prefix, rng.randrange(1 << 32)]
+    command = shlex.join(map(str, ["./churn.py", *words, *witness.ledger.listed]))
+    box.as_user(USER, f"setsid -f {command} </dev/null >/dev/null 2>&1").check("churn")
+
+
+# -- what must hold --------------------------------------------------------------------------
+
+
+def _check_registry(text: str, ledger: Ledger) -> None:
+    """Hold a registry against what was acknowledged."""
+    sessions: dict[str, dict[str, Any]] = json.loads(text)["sessions"]
+    assert sessions.keys() >= SEEDED
+    found = {name: entry["boxSessionId"] for name, entry in sessions.items() if name not in SEEDED}
+    assert ledger.compare(found) == []
+
+
+def _settled(box: Box, ledger: Ledger) -> None:
+    """Wait until every listed session works at its task, and look for too many receipts."""
+
+    def delivered() -> bool:
+        receipts = _receipts(box)
+        assert [prompt for prompt in receipts if receipts.count(prompt) > 1] == []
+        return {f"kickoff of {name}" for name in ledger.listed} <= set(receipts)
+
+    box.wait_for("a receipt of each kickoff prompt", delivered, timeout=60)
+
+    views: list[dict[str, Any]] = []
+
+    def listed() -> bool:
+        views[:] = box.sessions(USER)
+        found = {view["name"]: view for view in views}
+        assert found.keys() == ledger.listed.keys() | SEEDED
+        assert {name: found[name]["id"] for name in ledger.listed} == ledger.listed
+        return {view["state"] for view in found.values()} == {"running"}
+
+    box.wait_for("all sessions to run", listed, timeout=60)
+    assert not any(view["promptPending"] for view in views)
+    assert outside.panes(box, USER).keys() == ledger.listed.keys() | SEEDED
+    receipts = _receipts(box)
+    assert [name for name in ledger.listed if receipts.count(f"kickoff of {name}") != 1] == []
+
+
+def _receipts(box: Box) -> list[str]:
+    """Every kickoff prompt in any transcript, as often as it stands there."""
+    text = box.succeed(f"cat {box.home(USER)}/.claude/projects/*/*.jsonl 2>/dev/null || true")
+    prompts = []
+    for line in text.splitlines():
+        try:
+            content = json.loads(line)["message"]["content"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if str(content).startswith("kickoff of "):
+            prompts.append(str(content))
+    return prompts
+
+
+def _random(part: int) -> random.Random:
+    seed = int(os.environ.get("AGENT_BOX_SEED") or secrets.randbits(32))
+    print(f"AGENT_BOX_SEED={seed}")
+    return random.Random(f"{seed}-{part}")
