@@ -143,7 +143,7 @@ CELLS = (
     # places that all share elsewhere
     Cell("tmp", "cat /tmp/alice-note"),
     Cell("var-tmp", "cat /var/tmp/alice-note"),
-    Cell("tmp-from-outside", "ls /tmp/systemd-private-*-agent-box-alice.service-*/tmp",
+    Cell("tmp-from-outside", "ls $ALICE_TMP/tmp",
          control="root"),
     Cell("shared-memory", "cat /dev/shm/alice-note"),
     Cell("message-queue", python(
@@ -296,6 +296,7 @@ def prepare(box: Box) -> dict[str, str]:
         "ALICE_RUN": run,
         "ALICE_UID": uid,
         "ALICE_JOB": job,
+        "ALICE_TMP": box.run("ls -d /tmp/systemd-private-*-agent-box-alice.service-*").out,
         "TMUX_SOCKET": f"{run}/tmux-{uid}/agent-box",
         "ALICE_GROUP": "/sys/fs/cgroup/system.slice/agent-box-alice.service/session-" + main["id"],
         "ALICE_TTY": box.tmux("alice", "display-message -p -t =main: '#{pane_tty}'").check().out,

@@ -8,6 +8,7 @@ config of the copy, which is what the portable guest runs, so that no Nix is nee
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -156,8 +157,8 @@ class Workshop:
             cwd=repo, capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
         for name in filter(None, listed.split("\0")):
-            if (repo / name).is_file():
-                (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # removed, and not yet for git
                 shutil.copy2(repo / name, self.copy / name)
         cache = folder / "cache/agent-box"
         cache.mkdir(parents=True)
