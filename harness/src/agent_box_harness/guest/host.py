@@ -44,6 +44,10 @@ class Accounts:
         ids = {}
         for user in declared["users"]:
             name, system = user["name"], bool(user["system"])
+            known = self._known(name)
+            if known is not None:  # a service that Debian has an account for, too
+                ids[name] = known
+                continue
             gid = self._group(user["group"], system=system)
             uid = user["uid"]
             if uid is None:
@@ -62,6 +66,13 @@ class Accounts:
         layer.file("/etc/group", "\n".join(self.group) + "\n")
         layer.file("/etc/shadow", "\n".join(self.shadow) + "\n", 0o640, gid=42)
         layer.file("/etc/gshadow", "\n".join(self.gshadow) + "\n", 0o640, gid=42)
+
+    def _known(self, name: str) -> tuple[int, int] | None:
+        for line in self.passwd:
+            fields = line.split(":")
+            if fields[0] == name:
+                return int(fields[2]), int(fields[3])
+        return None
 
     def _group(self, name: str, *, system: bool) -> int:
         for line in self.group:
@@ -96,7 +107,8 @@ def install_rendered(layer: Layer, rendered: Path, accounts: Accounts) -> None:
     accounts.write(layer)
     for user in declared["users"]:
         uid, gid = ids[user["name"]]
-        layer.directory(user["home"], int(user["homeMode"], 8), uid, gid)
+        if not user["system"]:  # their units make what they need
+            layer.directory(user["home"], int(user["homeMode"], 8), uid, gid)
     units = rendered / "units"
     for path in sorted(units.rglob("*")):
         relative = path.relative_to(units).as_posix()

@@ -17,6 +17,7 @@ from agent_box_harness.errors import BuildError, MachineError
 from agent_box_harness.guest import additions, cache
 from agent_box_harness.guest.base import build_agents, build_base
 from agent_box_harness.guest.compile import compile_runtime
+from agent_box_harness.guest.driver import write_start_script
 from agent_box_harness.guest.host import Accounts, install_rendered, install_runtime
 from agent_box_harness.guest.initrd import build_initrd
 from agent_box_harness.guest.layer import Layer
@@ -113,6 +114,12 @@ class Image:
             machine.wait_ready()
             return machine
         return self.snapshot(progress=progress).clone(workdir, name=name, detach=detach)
+
+    def driver_script(
+        self, directory: Path, *, name: str = "box", memory_mib: int = MEMORY_MIB, cpus: int = CPUS
+    ) -> Path:
+        """Write the start script that the NixOS test driver takes for this guest."""
+        return write_start_script(self._qemu_options(memory_mib, cpus), directory, name)
 
     def _container_root(self) -> ContainerRoot:
         lower = [self.directory / "tree", self.base / "root"]

@@ -16,6 +16,7 @@ BASE = _words(
     "util-linux file less bash-completion ncurses-term locales netcat-openbsd iputils-ping ",
     # what the runtime imports and runs
     "python3 python3-msgspec python3-asyncinotify tmux sudo ",
+    "python3-starlette python3-uvicorn python3-httptools python3-argon2 python3-bcrypt ",
     # what sessions are promised to be able to use
     "git openssh-client openssh-server ripgrep jq curl wget strace bubblewrap gcc g++ make ",
     "golang-go cargo rustc nodejs libnode-dev npm python3-cffi python3-dev python3-venv ",
