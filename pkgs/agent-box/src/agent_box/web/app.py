@@ -172,11 +172,8 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
 
 async def _watch(user: User, feed: Feed) -> None:
     """Tell of changes to secrets and files, whoever makes them."""
-    places = {
-        user.config_dir: "env",
-        user.home / "downloads": "files",
-        user.home / "uploads": "files",
-    }
+    places = {user.config_dir: "env"}
+    places |= {user.home / name: "files" for name in ("downloads", "uploads")}
     try:
         with Inotify() as inotify:
             for path in places:

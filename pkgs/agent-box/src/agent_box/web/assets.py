@@ -58,7 +58,7 @@ def escape(text: str) -> Markup:
     return Markup(html.escape(text))
 
 
-def fill(name: str, **values: str) -> Markup:
+def fill(name: str, /, **values: str) -> Markup:
     """Fill a template; every value that is no `Markup` is escaped, quotes included."""
     safe = {
         key: value if isinstance(value, Markup) else html.escape(value)
@@ -82,7 +82,7 @@ def page(user: str, host: str, title: str, module: str | None, body: Markup) -> 
 
 _COMMON = frozenset({"core.js", "live.js", "icons.js", "upload.js", "dialogs.js"})
 _NEEDED = {
-    "workspace.js": _COMMON | {"panes.js", "tabs.js", "keys.js", "add.js"},
+    "workspace.js": _COMMON | {"panes.js", "tabs.js", "keys.js"},
     "settings.js": _COMMON | {"cards.js", "add.js"},
     "downloads.js": frozenset({"core.js", "icons.js"}),
 }

@@ -86,8 +86,8 @@ class Feed:
                     await self._known.wait()
             missed = self._missed(last_id)
             _drain(queue)
-            for part in [self._snapshot()] if missed is None else missed:
-                yield part
+            for known in [self._snapshot()] if missed is None else missed:
+                yield known
             while True:
                 try:
                     async with asyncio.timeout(KEEP_ALIVE):

@@ -28,6 +28,7 @@ from agent_box.web.answers import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from io import FileIO
     from pathlib import Path
 
     from starlette.requests import Request
@@ -135,12 +136,13 @@ def serve(request: Request, home: Path, parts: list[str]) -> Response:
         descriptor = os.open(parts[-1], _READ, dir_fd=directory)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise missing()
-        return attachment(request, descriptor, status, parts[-1])
+        if stat.S_ISREG(status.st_mode):
+            return attachment(request, descriptor, status, parts[-1])
     except BaseException:
         os.close(descriptor)
         raise
+    os.close(descriptor)
+    raise missing()
 
 
 def attachment(request: Request, descriptor: int, status: os.stat_result, name: str) -> Response:
@@ -177,10 +179,13 @@ def attachment(request: Request, descriptor: int, status: os.stat_result, name: 
     if request.method == "HEAD":
         os.close(descriptor)
         return Response(status_code=code, headers=headers)
-    return StreamingResponse(_send(descriptor, start, end), code, headers=headers)
+    # An object, so that it is closed even when the client goes before the first byte.
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    return StreamingResponse(_send(file, start, end), code, headers=headers)
 
 
-async def _send(descriptor: int, start: int, end: int) -> AsyncIterator[bytes]:
+async def _send(file: FileIO, start: int, end: int) -> AsyncIterator[bytes]:
+    descriptor = file.fileno()
     try:
         while start < end:
             part = await asyncio.to_thread(os.pread, descriptor, min(CHUNK, end - start), start)
@@ -190,7 +195,7 @@ async def _send(descriptor: int, start: int, end: int) -> AsyncIterator[bytes]:
             start += len(part)
             yield part
     finally:
-        os.close(descriptor)
+        file.close()
 
 
 def _span(wanted: re.Match[str], size: int) -> tuple[int, int]:
@@ -313,7 +318,7 @@ class Uploads:
         return total
 
     def _sweep(self, directory: int) -> None:
-        for name in os.listdir(directory):  # noqa: PTH208 - of a descriptor
+        for name in os.listdir(directory):
             if name.startswith(".") and name.endswith(_PARTIAL):
                 with contextlib.suppress(OSError):
                     changed = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+_FOREIGN = (
+    "The request does not come from a page of this box. Programs send the header"
+    " Sec-Fetch-Site: same-origin"
+)
+
 SAFE = frozenset({"GET", "HEAD"})
 
 
@@ -46,12 +51,7 @@ class Guard:
         if method in SAFE:
             return None
         if not self._own_page(headers):
-            return (
-                HTTPStatus.FORBIDDEN,
-                "origin",
-                "The request does not come from a page of this box. Programs send the header"
-                " Sec-Fetch-Site: same-origin",
-            )
+            return HTTPStatus.FORBIDDEN, "origin", _FOREIGN
         wanted = (
             "application/octet-stream"
             if path.startswith(f"/{self._user}/api/uploads/") and method == "PUT"

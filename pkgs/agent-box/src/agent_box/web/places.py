@@ -53,13 +53,10 @@ def listing(home: Path, text: str) -> dict[str, Any]:
     Refusal (404) when there is no such directory or it cannot be read.
     """
     path = resolve(home, text)
-    found: list[str] = []
     root = os.path.realpath(home)
     try:
         with os.scandir(path) as entries:
-            for entry in entries:
-                if _inside(entry, root):
-                    found.append(entry.name)
+            found = [entry.name for entry in entries if _inside(entry, root)]
     except OSError as error:
         raise Refusal(
             HTTPStatus.NOT_FOUND, "not_found", f"{show(home, path)}: {error.strerror}"

@@ -133,7 +133,7 @@ def _row(item: dict[str, Any]) -> Markup:
         "row.html",
         path=Markup(f"./{item['path']}{slash}"),
         name=name,
-        size=human(item["size"]) if item["size"] is not None else "–",
+        size=human(item["size"]) if item["size"] is not None else "",
         stamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
         date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)),
         view=Markup(view.replace("%s", name)),

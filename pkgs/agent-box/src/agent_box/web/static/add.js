@@ -94,7 +94,7 @@ export async function add(made) {
   place.input.value = draft.workingDirectory ?? "~/";
   const prompt = h("textarea", { name: "prompt", rows: 5, placeholder: "What should the agent do first? Leave empty to begin by talking to it." });
   prompt.value = draft.prompt ?? "";
-  const name = h("input", { name: "name", maxlength: 150, autocomplete: "off", autocapitalize: "off", spellcheck: "false", pattern: NAME, title: "Letters, digits, - and _", placeholder: "made from agent and directory" });
+  const name = h("input", { name: "name", maxlength: 150, autocomplete: "off", autocapitalize: "off", spellcheck: "false", pattern: NAME, title: "Letters, digits, - and _", placeholder: "chosen for you" });
   name.value = draft.name ?? "";
   const mkdir = h("input", { type: "checkbox", name: "mkdir" });
   const ask = h("input", { type: "checkbox", name: "ask" });

@@ -29,8 +29,8 @@ function rows(body, items, key, render, empty) {
 
 function table(section, label, headings) {
   const body = h("tbody");
-  const cells = headings.map((text) => h("th", { scope: "col" }, text || h("span", { class: "hidden" }, "Actions")));
-  section.append(h("div", { class: "scroll" }, h("table", { class: "list", "aria-label": label }, h("thead", {}, h("tr", {}, cells)), body)));
+  const cells = headings.map((text) => h("th", { scope: "col", class: ["Size", "Restarts"].includes(text) ? "number" : null }, text || h("span", { class: "hidden" }, "Actions")));
+  section.append(h("div", { class: "scroll" }, h("table", { class: headings.length > 2 ? "list" : "list two", "aria-label": label }, h("thead", {}, h("tr", {}, cells)), body)));
   return body;
 }
 

@@ -10,7 +10,7 @@ const PATHS = {
   close: "M4 4l8 8M12 4l-8 8",
   restart: "M13 8a5 5 0 1 1-1.6-3.7L13 6M13 2.5V6H9.5",
   play: "M5 3.5v9l7-4.5z",
-  halt: "M4.5 4.5h7v7h-7z",
+  halt: "M3.5 3.5h9v9h-9z",
   edit: "M3 13l.6-2.8L11 2.8l2.2 2.2-7.4 7.4z",
   log: "M3.5 2.5h9v11h-9zM5.5 5.5h5M5.5 8h5M5.5 10.5h3",
   upload: "M8 11V3M4.5 6.5 8 3l3.5 3.5M3 13.5h10",

@@ -52,7 +52,8 @@ export class Pane {
       this.state.dataset.state = view.state;
       this.state.replaceChildren(stateIcon(view.state), h("b", {}, view.state));
     }
-    this.detail.textContent = view.reason ?? (view.promptPending ? "first task not delivered yet" : "");
+    // Where there is no terminal, the space below tells the reason.
+    this.detail.textContent = TERMINAL.has(view.state) ? view.reason ?? (view.promptPending ? "First task not delivered yet" : "") : "";
     this.detail.title = this.detail.textContent;
     this.place.textContent = tilde(view.workingDirectory);
     if (!TERMINAL.has(view.state) && !(view.state === "crashed" && this.frame) && this.frame) {
@@ -111,7 +112,7 @@ export class Pane {
     const titles = { starting: "Starting …", stopped: "Stopped", failed: "Failed", crashed: "Crashed" };
     const words = [];
     if (view.state === "starting") words.push("The terminal opens here as soon as the agent runs.");
-    if (view.reason) words.push(view.reason);
+    if (view.reason) words.push(`${view.reason[0].toUpperCase()}${view.reason.slice(1)}.`);
     if (last?.cause && last.cause !== view.reason) words.push(`The last run ended ${ago(last.at)}: ${last.cause}.`);
     if (view.state === "stopped") words.push("Starting it goes on with the same conversation.");
     if (view.nextRetry) words.push(`The next try is in ${span(view.nextRetry - Date.now() / 1000)}.`);

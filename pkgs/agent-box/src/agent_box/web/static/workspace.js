@@ -1,6 +1,5 @@
 // The workspace: tabs, the session in sight, what can be done with it.
 import { $, base, call, h, host, iconButton, say, toast, user } from "./core.js";
-import { add } from "./add.js";
 import { act, close, logs, rename } from "./dialogs.js";
 import { focusTerminal, help, keyRow, listen, modify } from "./keys.js";
 import { icon } from "./icons.js";
@@ -108,10 +107,11 @@ const actions = {
     if (next) select(next.name, true);
     else say("No session needs you");
   },
-  add: () => add((session) => {
+  // Loaded when first needed: most visits make no session.
+  add: () => import("./add.js").then(({ add }) => add((session) => {
     awaited = session.name;
     settle();
-  }).catch((error) => toast(error.message, "bad")),
+  })).catch((error) => toast(error.message, "bad")),
   restart: () => view() && act(selected, "restart", "restarted").catch((error) => toast(error.message, "bad")),
   rename: () => view() && hooks.rename(view()),
   logs: () => view() && logs(view()),

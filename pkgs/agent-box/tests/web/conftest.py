@@ -1,0 +1,119 @@
+"""The web service in this process, over plain HTTP, with a steerable supervisor."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+_spec = importlib.util.spec_from_file_location("web_stand", Path(__file__).with_name("stand.py"))
+assert _spec is not None and _spec.loader is not None
+stand_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(stand_module)
+
+
+class Web:
+    """A browser without a screen."""
+
+    def __init__(self, stand: Any) -> None:
+        self.stand = stand
+        self.supervisor = stand.supervisor
+        self.home: Path = stand.home
+        self.session = requests.Session()
+        self.own = {"Sec-Fetch-Site": "same-origin", "Origin": stand.origin}
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        return self.session.get(f"{self.stand.base}/{path}", timeout=20, **options)
+
+    def call(self, method: str, path: str, body: Any = None, **options: Any) -> requests.Response:
+        headers = {**self.own, "Content-Type": "application/json", **options.pop("headers", {})}
+        data = options.pop("data", json.dumps(body if body is not None else {}))
+        return self.session.request(
+            method, f"{self.stand.base}/api/{path}", headers=headers, data=data, timeout=30, **options
+        )
+
+    def raw(self, target: str, method: str = "GET", headers: str = "", body: bytes = b"") -> bytes:
+        """Send exact bytes; returns the whole answer."""
+        with socket.create_connection(self.stand.listener.getsockname(), timeout=10) as link:
+            head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n"
+            link.sendall(head.encode("latin-1") + body)
+            answer = b""
+            while part := link.recv(65536):
+                answer += part
+            return answer
+
+
+class Stream:
+    """An open event stream, read in a thread."""
+
+    def __init__(self, web: Web, last: str | None = None) -> None:
+        self.events: list[tuple[float, str, Any, str]] = []
+        headers = {"Last-Event-ID": last} if last else {}
+        self.answer = requests.get(
+            f"{web.stand.base}/events", stream=True, headers=headers, timeout=(5, 60)
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        kind = identity = ""
+        try:
+            for raw in self.answer.iter_lines(chunk_size=1):
+                name, _, value = raw.decode().partition(": ")
+                if name == "id":
+                    identity = value
+                elif name == "event":
+                    kind = value
+                elif name == "data":
+                    self.events.append((time.monotonic(), kind, json.loads(value), identity))
+        except (requests.RequestException, AttributeError, ValueError):
+            pass
+
+    def wait(self, kind: str, check: Callable[[Any], bool] = lambda _: True, seconds: float = 8) -> Any:
+        """Return the first event of `kind` that `check` accepts, as (time, content, id)."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for at, found, content, identity in list(self.events):
+                if found == kind and check(content):
+                    return at, content, identity
+            time.sleep(0.002)
+        raise AssertionError(f"no {kind} in {self.events}")
+
+    def close(self) -> None:
+        self.answer.close()
+
+
+@pytest.fixture
+def stand() -> Iterator[Any]:
+    # Short, since a UNIX socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="abw", dir="/tmp") as directory:
+        made = stand_module.Stand(Path(directory))
+        made.start()
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def web(stand: Any) -> Web:
+    return Web(stand)
+
+
+@pytest.fixture
+def stream(web: Web) -> Iterator[Callable[..., Stream]]:
+    opened: list[Stream] = []
+
+    def go(last: str | None = None) -> Stream:
+        opened.append(Stream(web, last))
+        return opened[-1]
+
+    yield go
+    for item in opened:
+        item.close()

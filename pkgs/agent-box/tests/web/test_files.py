@@ -1,0 +1,183 @@
+"""Downloads that never run and never lead out; uploads that arrive whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from agent_box.web.answers import Refusal
+from agent_box.web.files import clean_name
+
+
+@pytest.fixture
+def downloads(web):
+    path = web.home / "downloads"
+    path.mkdir()
+    return path
+
+
+def test_the_index(web, downloads):
+    assert "Nothing here yet" in web.get("downloads/").text
+    (downloads / "a <b>&.txt").write_text("x" * 3000)
+    (downloads / ".hidden").write_text("x")
+    (downloads / "more").mkdir()
+    (downloads / "more/é.bin").write_bytes(b"y")
+    page = web.get("downloads/").text
+    assert "a &lt;b&gt;&amp;.txt" in page
+    assert "2.9 KiB" in page
+    assert "hidden" not in page.replace('class="hidden"', "")
+    assert web.get("downloads/more/%C3%A9.bin").content == b"y"
+    assert web.get("downloads/more", allow_redirects=False).headers["location"].endswith("/more/")
+    assert web.get("downloads/.hidden").status_code == 404
+    assert web.get("downloads/none/").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["evil.html", "x.svg", "x.xhtml", "x.js", "x.pdf", "noending"])
+@pytest.mark.parametrize("query", ["", "?view"])
+def test_nothing_runs(web, downloads, name, query):
+    (downloads / name).write_text("<script>alert(1)</script>")
+    answer = web.get(f"downloads/{name}{query}", headers={"Accept": "text/html"})
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    kind = answer.headers["content-type"]
+    assert kind == ("text/plain; charset=utf-8" if query else "application/octet-stream")
+    assert answer.headers["content-disposition"].startswith("inline" if query else "attachment")
+
+
+def test_no_link_is_followed(web, downloads):
+    (web.home / "secret").write_text("secret")
+    (web.home / "dir").mkdir()
+    (web.home / "dir/inner").write_text("secret")
+    (downloads / "passwd").symlink_to("/etc/passwd")
+    (downloads / "near").symlink_to(web.home / "secret")
+    (downloads / "dir").symlink_to(web.home / "dir")
+    os.mkfifo(downloads / "pipe")
+    for path in ("passwd", "near", "dir/", "dir/inner", "pipe", "..%2fsecret", "%2e%2e/secret", "a%00b"):
+        assert web.raw(f"/{web.stand.user}/downloads/{path}").split()[1] == b"404", path
+    listed = [entry["name"] for entry in web.get("api/downloads").json()["entries"]]
+    assert listed == []
+
+
+def test_downloads_itself_a_link(web):
+    (web.home / "downloads").symlink_to("/etc")
+    assert "passwd" not in web.get("downloads/").text
+    assert web.get("downloads/passwd").status_code == 404
+
+
+def test_a_part_of_a_file(web, downloads):
+    content = os.urandom(700_000)
+    (downloads / "x.bin").write_bytes(content)
+    whole = web.get("downloads/x.bin")
+    assert whole.content == content
+    tag = whole.headers["etag"]
+    part = web.get("downloads/x.bin", headers={"Range": "bytes=1000-1999", "If-Range": tag})
+    assert (part.status_code, part.content) == (206, content[1000:2000])
+    assert part.headers["content-range"] == "bytes 1000-1999/700000"
+    assert web.get("downloads/x.bin", headers={"Range": "bytes=-5"}).content == content[-5:]
+    assert web.get("downloads/x.bin", headers={"Range": "bytes=699999-"}).content == content[-1:]
+    assert web.get("downloads/x.bin", headers={"Range": "bytes=700000-"}).status_code == 416
+    assert web.get("downloads/x.bin", headers={"Range": "bytes=5-2"}).status_code == 416
+    other = web.get("downloads/x.bin", headers={"Range": "bytes=0-1", "If-Range": '"old"'})
+    assert other.status_code == 200
+    assert web.get("downloads/x.bin", headers={"If-None-Match": tag}).status_code == 304
+    assert web.session.head(f"{web.stand.base}/downloads/x.bin").headers["content-length"] == "700000"
+
+
+def test_removing_downloads(web, downloads):
+    (downloads / "x").write_text("x")
+    (downloads / "dir").mkdir()
+    (web.home / "kept").write_text("x")
+    (downloads / "link").symlink_to(web.home / "kept")
+    assert web.call("DELETE", "downloads/x").status_code == 200
+    for path in ("x", "dir", "link", "..%2Fkept", "%2E%2E/kept"):
+        raw = web.raw(
+            f"/{web.stand.user}/api/downloads/{path}",
+            "DELETE",
+            f"Origin: {web.stand.origin}\r\nContent-Type: application/json\r\nContent-Length: 0\r\n",
+        )
+        assert raw.split()[1] in (b"404", b"403"), path
+    assert (web.home / "kept").exists()
+    assert (downloads / "dir").is_dir()
+
+
+def upload(web, name, data, **headers):
+    kind = {"Content-Type": "application/octet-stream", **headers}
+    return web.call("PUT", f"uploads/{name}", data=data, headers=kind)
+
+
+def test_uploads_keep_their_name_or_get_a_similar_one(web):
+    content = os.urandom(3_000_000)
+    stored = upload(web, "a%20b.tar.gz", content)
+    assert stored.status_code == 201
+    assert stored.json() == {"name": "a b.tar.gz", "path": "~/uploads/a b.tar.gz", "size": 3_000_000}
+    assert (web.home / "uploads/a b.tar.gz").read_bytes() == content
+    assert upload(web, "a%20b.tar.gz", b"2").json()["name"] == "a b.tar-2.gz"
+    assert (web.home / "uploads/a b.tar.gz").read_bytes() == content
+    assert upload(web, "empty", b"").json()["size"] == 0
+    assert {path.name[0] for path in (web.home / "uploads").iterdir()} <= {"a", "e"}
+    assert web.get("api/uploads").json()["used"] == 3_000_001
+    assert web.call("DELETE", "uploads/empty").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["..", ".ssh", "", "a\nb", "a\0b", "x" * 201, "\ud800", "dir/"])
+def test_names_that_an_upload_cannot_have(name):
+    with pytest.raises(Refusal):
+        clean_name(name)
+
+
+def test_names_lose_their_directory(web):
+    assert clean_name("C:\\Users\\me\\x.txt") == "x.txt"
+    assert upload(web, "a/b", b"x").status_code == 400
+    assert upload(web, "a%2Fb", b"x").json()["name"] == "b"
+
+
+def test_more_than_fits(web):
+    big = upload(web, "big", b"x" * (51 << 20))
+    assert big.status_code == 413
+    assert big.json()["error"]["code"] == "full"
+    assert list((web.home / "uploads").iterdir()) == []
+
+    def endless():
+        for _ in range(60):
+            yield b"x" * (1 << 20)
+
+    assert upload(web, "big", endless()).status_code == 413  # no length announced
+    assert list((web.home / "uploads").iterdir()) == []
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(web):
+    head = (
+        f"PUT /{web.stand.user}/api/uploads/x HTTP/1.1\r\nHost: x\r\nOrigin: {web.stand.origin}\r\n"
+        "Content-Type: application/octet-stream\r\nContent-Length: 1000000\r\n\r\n"
+    )
+    with socket.create_connection(web.stand.listener.getsockname()) as link:
+        link.sendall(head.encode() + b"x" * 500_000)
+        time.sleep(0.3)
+    deadline = time.monotonic() + 5
+    while list((web.home / "uploads").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_uploads_never_follow_a_link(web):
+    (web.home / "elsewhere").mkdir()
+    (web.home / "uploads").symlink_to(web.home / "elsewhere")
+    assert upload(web, "x", b"x").status_code == 409
+    assert list((web.home / "elsewhere").iterdir()) == []
+
+
+def test_two_of_one_name_at_once(web):
+    names = []
+    threads = [
+        threading.Thread(target=lambda: names.append(upload(web, "same.txt", b"x").json()["name"]))
+        for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(names)) == 5
