@@ -16,6 +16,7 @@ UNIT = "agent-box-sudo-probe.service"
 ALLOWED = f"sudo -n {SYSTEMCTL} reload {UNIT}"
 EFFECT = "/run/agent-box-sudo-probe"
 
+# `sudo -l COMMAND` asks whether the command is allowed, and is not disturbed by what it does.
 REFUSED = {
     "one-more-argument": f"{ALLOWED} --no-block",
     "one-more-unit": f"{ALLOWED} agent-box-bob.service",
@@ -29,8 +30,8 @@ REFUSED = {
     "with-environment": f"sudo -n SYSTEMD_EDITOR=/bin/sh {SYSTEMCTL} reload {UNIT}",
     "with-env-program": f"sudo -n env X=1 {SYSTEMCTL} reload {UNIT}",
     "keeping-environment": f"sudo -n -E {SYSTEMCTL} reload {UNIT}",
-    "as-another-user": f"sudo -n -u bob {SYSTEMCTL} reload {UNIT}",
-    "as-another-group": f"sudo -n -g bob {SYSTEMCTL} reload {UNIT}",
+    "as-another-user": f"sudo -n -l -u bob {SYSTEMCTL} reload {UNIT}",
+    "as-another-group": f"sudo -n -l -g bob {SYSTEMCTL} reload {UNIT}",
     "edit": "sudoedit -n /etc/hosts",
     "edit-option": "sudo -n -e /etc/hosts",
     "shell": "sudo -n -s true",
