@@ -27,11 +27,11 @@ umount merged
 _UNIT = """\
 [Unit]
 Description=Byte code of the runtime
-DefaultDependencies=no
-Before=sysinit.target
 
 [Service]
 Type=oneshot
+# Nobody waits for it but the one who freezes the booted guest.
+Nice=19
 ExecStart=/usr/bin/python3 -m compileall -q {packages}/agent_box
 """
 
@@ -43,7 +43,7 @@ def compile_runtime(layer: Layer, base: Path, scratch: Path) -> None:
             "/etc/systemd/system/agent-box-guest-compile.service",
             _UNIT.format(packages=PACKAGES),
         )
-        layer.enable("agent-box-guest-compile.service", "sysinit.target")
+        layer.enable("agent-box-guest-compile.service", "multi-user.target")
         return
     area = scratch / "compile"
     area.mkdir()
