@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import importlib.util
 import json
 import socket
@@ -58,23 +60,25 @@ class Stream:
     def __init__(self, web: Web, last: str | None = None) -> None:
         self.events: list[tuple[float, str, Any, str]] = []
         headers = {"Last-Event-ID": last} if last else {}
-        self.answer = requests.get(
-            f"{web.stand.base}/events", stream=True, headers=headers, timeout=(5, 60)
-        )
+        self._link = http.client.HTTPConnection(*web.stand.listener.getsockname(), timeout=60)
+        self._link.request("GET", f"/{web.stand.user}/events", headers=headers)
+        assert self._link.sock is not None
+        self._socket = self._link.sock
+        self.answer = self._link.getresponse()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         kind = identity = ""
         try:
-            for raw in self.answer.iter_lines(chunk_size=1):
-                name, _, value = raw.decode().partition(": ")
+            while raw := self.answer.readline():
+                name, _, value = raw.decode().rstrip("\n").partition(": ")
                 if name == "id":
                     identity = value
                 elif name == "event":
                     kind = value
                 elif name == "data":
                     self.events.append((time.monotonic(), kind, json.loads(value), identity))
-        except (requests.RequestException, AttributeError, ValueError):
+        except (OSError, http.client.HTTPException, ValueError):
             pass
 
     def wait(self, kind: str, check: Callable[[Any], bool] = lambda _: True, seconds: float = 8) -> Any:
@@ -88,7 +92,9 @@ class Stream:
         raise AssertionError(f"no {kind} in {self.events}")
 
     def close(self) -> None:
-        self.answer.close()
+        # Wakes the reader, which a close alone does not.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

@@ -110,8 +110,7 @@ async def test_who_falls_behind_gets_a_snapshot():
     for number in range(QUEUE * 3):
         feed.publish("files", {"n": number})
     assert b"event: snapshot" in await anext(stream)
-    for _ in range(QUEUE - 1):
-        part = await anext(stream)
-    assert f'"n":{QUEUE * 3 - 1}'.encode() in part or b"snapshot" in part
+    feed.publish("files", {"n": -1})
+    assert b'"n":-1' in await anext(stream)
     await stream.aclose()
     await feed.close()

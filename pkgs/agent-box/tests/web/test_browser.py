@@ -1,0 +1,279 @@
+"""The pages in a real browser: the whole journey, by mouse, by keyboard, on a phone.
+
+Needs Debian's chromium and playwright. axe-core is used where AXE_CORE names its axe.min.js or
+node_modules holds it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+AXE = next(
+    (
+        path
+        for path in (
+            Path(os.environ.get("AXE_CORE", "/nowhere")),
+            Path(__file__).parents[4] / "node_modules/axe-core/axe.min.js",
+        )
+        if path.is_file()
+    ),
+    None,
+)
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser, stand):
+    stand.fill()
+    opened = []
+
+    def go(path: str = "", **options):
+        context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+        made = context.new_page()
+        made.set_default_timeout(10_000)
+        problems = []
+        made.on("pageerror", lambda error: problems.append(str(error)))
+        made.on(
+            "console",
+            lambda message: "Content Security" in message.text and problems.append(message.text),
+        )
+        opened.append((context, problems))
+        made.goto(f"{stand.base}/{path}")
+        return made
+
+    yield go
+    for context, problems in opened:
+        context.close()
+        assert problems == []
+
+
+def tab(page, name):
+    return page.locator(f"#tab-{name}")
+
+
+def violations(page):
+    if AXE is None:
+        return []
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "axe.run(document, {iframes: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa',"
+        " 'best-practice']})"
+    )
+    return [(item["id"], item["nodes"][0]["html"]) for item in found["violations"]]
+
+
+def test_a_journey_by_mouse(page, stand):
+    here = page()
+    tab(here, "main").wait_for()
+    assert here.locator("[role=tab]").count() == 5
+    assert tab(here, "shop-tests").inner_text().split("\n") == ["shop-tests", "claude · waiting"]
+    assert here.title().startswith("(1) ")
+    there = page("?arg=docs")
+    tab(there, "docs").wait_for()
+    # A failure keeps what was typed and says why.
+    here.get_by_role("button", name="New session").click()
+    here.get_by_label("First task (optional)").fill("a long thought")
+    here.get_by_label("Name (optional)").fill("main")
+    here.get_by_role("button", name="Start session").click()
+    here.get_by_text("exists already").wait_for()
+    assert here.get_by_label("First task (optional)").input_value() == "a long thought"
+    here.get_by_label("Name (optional)").fill("fresh")
+    field = here.get_by_role("combobox", name="Working directory")
+    field.click()
+    here.get_by_role("option", name="work/").click()
+    here.get_by_role("option", name="shop/").wait_for()
+    field.press("ArrowDown")
+    field.press("Enter")
+    assert field.input_value() == "~/work/shop/"
+    here.get_by_role("button", name="Start session").click()
+    tab(there, "fresh").wait_for()
+    assert tab(here, "fresh").get_attribute("aria-selected") == "true"
+    assert here.url.endswith("?arg=fresh")
+    assert stand.supervisor.args("add")["prompt"] == "a long thought"
+    # Typing reaches the terminal, which stays as it is through switching.
+    frame = here.frame_locator("#pane-fresh iframe")
+    frame.locator("textarea").press("x")
+    tab(here, "main").click()
+    tab(here, "fresh").click()
+    assert "x" in frame.locator("#screen").inner_text().split()
+    # Renaming keeps the terminal as well.
+    here.locator("#pane-fresh").get_by_role("button", name="Rename or move").click()
+    here.get_by_label("Name", exact=True).fill("renamed")
+    here.get_by_role("button", name="Rename", exact=True).click()
+    tab(there, "renamed").wait_for()
+    assert "x" in here.frame_locator("#pane-renamed iframe").locator("#screen").inner_text().split()
+    # Closing takes two steps, on both pages.
+    here.locator("#pane-renamed").get_by_role("button", name="Stop or remove").click()
+    assert "renamed" in stand.supervisor.sessions
+    here.get_by_role("button", name="Remove", exact=True).click()
+    tab(there, "renamed").wait_for(state="detached")
+
+
+def test_states_that_have_no_terminal(page, stand):
+    here = page("?arg=import")
+    pane = here.locator("#pane-import")
+    pane.get_by_text("The working directory is gone").wait_for()
+    pane.get_by_label("Last lines of import").wait_for()
+    assert pane.locator("iframe").count() == 0
+    pane.get_by_role("button", name="Start", exact=True).click()
+    pane.locator("iframe").wait_for()
+    stand.supervisor.put("import", "crashed", reason="killed by SIGKILL", nextRetry=time.time() + 9)
+    pane.get_by_text("The next try is in").wait_for()
+    nobody = page("?arg=nobody")
+    nobody.get_by_text("no session called “nobody”").wait_for()
+    assert nobody.locator("[role=tab][aria-selected=true]").count() == 0
+
+
+def test_keyboard_only(page, stand):
+    here = page("?arg=main")
+    tab(here, "main").wait_for()
+    here.frame_locator("#pane-main iframe").locator("textarea").focus()
+    here.keyboard.press("Alt+Shift+KeyT")
+    here.wait_for_function("document.activeElement.id === 'tab-main'")
+    here.keyboard.press("ArrowRight")
+    here.keyboard.press("Control+Shift+ArrowRight")
+    here.wait_for_function("document.querySelectorAll('[role=tab]')[2].id === 'tab-shop-tests'")
+    assert here.evaluate("document.activeElement.id") == "tab-shop-tests"
+    here.keyboard.press("Enter")
+    here.wait_for_function("location.search === '?arg=shop-tests'")
+    here.keyboard.press("Alt+Digit1")
+    here.wait_for_function("location.search === '?arg=main'")
+    here.keyboard.press("Alt+Shift+KeyA")
+    here.wait_for_function("location.search === '?arg=shop-tests'")
+    here.keyboard.press("Alt+Shift+KeyH")
+    here.get_by_role("heading", name="Keyboard").wait_for()
+    here.keyboard.press("Escape")
+    here.keyboard.press("Alt+Shift+KeyX")
+    here.get_by_role("heading", name="Remove shop-tests?").wait_for()
+    here.keyboard.press("Escape")
+    assert "shop-tests" in stand.supervisor.sessions
+
+
+def test_a_phone(page):
+    here = page("?arg=main", has_touch=True, is_mobile=True)
+    here.set_viewport_size({"width": 390, "height": 844})
+    frame = here.frame_locator("#pane-main iframe")
+    frame.locator("textarea").focus()
+    for name in ("Escape", "Tab", "Up", "Control C"):
+        here.get_by_role("button", name=name, exact=True).tap()
+    here.get_by_role("button", name="Ctrl", exact=True).tap()
+    here.keyboard.press("r")
+    screen = frame.locator("#screen").inner_text()
+    assert screen.endswith("Escape Tab ArrowUp C-c C-r")
+    assert here.evaluate("document.documentElement.scrollWidth") <= 390
+    small = here.evaluate(
+        "[...document.querySelectorAll('button, a')].filter((item) => item.checkVisibility())"
+        ".map((item) => [item.getAttribute('aria-label') ?? item.textContent,"
+        " item.getBoundingClientRect()]).filter(([, box]) => box.height && box.top >= 0"
+        " && (box.height < 24 || box.width < 24)).map(([name]) => name)"
+    )
+    assert small == []
+
+
+def test_a_login_that_ends_loses_nothing(page, stand):
+    here = page("?arg=docs")
+    tab(here, "docs").wait_for()
+    here.get_by_role("button", name="New session").click()
+    here.get_by_label("First task (optional)").fill("a long thought")
+    stand.front.signed_in = False
+    here.get_by_role("button", name="Start session").click()
+    here.get_by_role("heading", name="Your login has ended").wait_for()
+    stand.front.signed_in = True
+    here.keyboard.press("Escape")
+    assert here.get_by_label("First task (optional)").input_value() == "a long thought"
+    here.get_by_role("button", name="Start session").click()
+    tab(here, "claude").wait_for()
+    stand.front.signed_in = False
+    here.locator("#pane-claude").get_by_role("button", name="Restart").click()
+    here.get_by_role("heading", name="Sign in").wait_for()
+    assert here.url.endswith("?arg=claude")
+
+
+def test_settings(page, stand):
+    here = page("settings/")
+    here.get_by_role("button", name="Paste many").click()
+    here.locator("[name=text]").fill("A=1\nbroken")
+    here.get_by_role("button", name="Store all").click()
+    here.get_by_text("Line 2 is not KEY=value").wait_for()
+    here.locator("[name=text]").fill('A=1\nPEM="x\ny"')
+    here.get_by_role("button", name="Store all").click()
+    here.get_by_role("rowheader", name="PEM").wait_for()
+    here.get_by_text("Still running with the values of before").wait_for()
+    here.get_by_role("button", name="Change password").click()
+    for name, value in (("current", "wrong"), ("new", "x" * 20), ("again", "x" * 20)):
+        here.locator(f"[name={name}]").fill(value)
+    here.locator("dialog").get_by_role("button", name="Change password").click()
+    here.get_by_text("The current password is wrong.").wait_for()
+    here.locator("[name=current]").fill("right")
+    here.locator("dialog").get_by_role("button", name="Change password").click()
+    here.get_by_text("The password was changed.").wait_for()
+    here.get_by_role("button", name="End the login of Safari on iPhone").click()
+    here.wait_for_function("!document.querySelector('[aria-disabled=true]')")
+    assert ("DELETE", "/gate/logins/two", {}) in stand.front.gate_requests
+    here.set_input_files("input[type=file]", {"name": "plan.md", "mimeType": "text/plain", "buffer": b"x" * 99})
+    here.get_by_role("rowheader", name="~/uploads/plan.md").wait_for()
+    assert (stand.home / "uploads/plan.md").read_bytes() == b"x" * 99
+    with here.expect_download() as waiting:
+        here.get_by_role("link", name="~/downloads/coverage.txt").click()
+    assert waiting.value.suggested_filename == "coverage.txt"
+
+
+@pytest.mark.skipif(AXE is None, reason="axe-core is not installed")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(page, scheme):
+    here = page("?arg=import", color_scheme=scheme)
+    here.get_by_label("Last lines of import").wait_for()
+    assert violations(here) == []
+    here.get_by_role("button", name="New session").click()
+    here.get_by_role("combobox", name="Working directory").click()
+    here.get_by_role("option", name="work/").wait_for()
+    assert violations(here) == []
+    for path in ("settings/", "downloads/"):
+        here = page(path, color_scheme=scheme)
+        here.get_by_text("coverage.txt").first.wait_for()
+        assert violations(here) == []
+
+
+def test_many_sessions_in_many_pages(page, stand):
+    for number in range(30):
+        stand.supervisor.put(f"s{number}", "stopped")
+    pages = [page("?arg=nightly") for _ in range(5)]
+    for here in pages:
+        tab(here, "s29").wait_for()
+        here.evaluate(
+            "window.seen = new Promise((done) => new MutationObserver(() => {"
+            " if (document.querySelector('#tab-s5').dataset.state === 'failed') done(Date.now());"
+            "}).observe(document.querySelector('#tabs'), {subtree: true, attributes: true}))"
+        )
+    before = time.time()
+    stand.supervisor.put("s5", "failed", reason="gone")
+    delays = sorted(here.evaluate("window.seen") - before * 1000 for here in pages)
+    print(f"visible in 5 pages of 30 sessions after {', '.join(f'{d:.0f}' for d in delays)} ms")
+    assert delays[2] < 500  # 100 ms on a machine that does nothing else
