@@ -16,6 +16,13 @@
       };
       bob.sessions.main.agent = "shell";
     };
+    web = {
+      enable = true;
+      domain = "box.test";
+      # No issuer reaches a machine of a test.
+      certificates = "internal";
+      redirectHttp = true;
+    };
   };
 
   # Something harmless to reload: the file tells that the command took effect.

@@ -7,6 +7,16 @@
   services.agent-box = {
     enable = true;
     users.agent = { };
+    web = {
+      enable = true;
+      domain = "localhost";
+      # Where the port of the machine is forwarded to.
+      origins = [
+        "https://localhost:8443"
+        "https://localhost"
+      ];
+      certificates = "internal";
+    };
   };
 
   # Change it on first boot: `passwd`. root has no password and cannot log in.
@@ -19,6 +29,13 @@
       cores = 2;
       graphics = false;
       memorySize = 4096;
+      forwardPorts = [
+        {
+          from = "host";
+          host.port = 8443;
+          guest.port = 443;
+        }
+      ];
     };
     environment.loginShellInit = "agent-box-session attach main";
   };

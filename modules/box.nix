@@ -53,6 +53,7 @@ in
       };
       agents = lib.mapAttrs agentOf cfg.agentPrograms;
       users = lib.mapAttrs userOf cfg.users;
+      web = cfg.web.document;
     };
 
     environment.etc."agent-box/tmux.conf".text = builtins.readFile ./tmux.conf;

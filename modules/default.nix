@@ -11,6 +11,7 @@
     ./sessions.nix
     ./sudo.nix
     ./users.nix
+    ./web
   ];
 
   options.services.agent-box.enable = lib.mkEnableOption "agent-box, a multi-user host for coding agents";

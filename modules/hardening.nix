@@ -34,7 +34,8 @@ rec {
     "sysext"
   ];
 
-  base = user: {
+  # What holds for every unit of the box.
+  common = {
     UMask = "0077";
     KeyringMode = "private";
     LockPersonality = true;
@@ -56,17 +57,91 @@ rec {
     # Shared memory of their own: names in /dev/shm tell what others run.
     TemporaryFileSystem = [ "/dev/shm:mode=1777,nosuid,nodev" ];
 
-    # Neither other homes nor /run/user, where the user's own bus lives: a
-    # process started over that bus would be outside of the sandbox.
-    ProtectHome = "tmpfs";
-    BindPaths = [ "/home/${user}" ];
-    # Only their own processes exist for them; ps, pgrep and strace need the rest
-    # of /proc (ProcSubset=all).
+    # Only their own processes exist for them.
     ProtectProc = "invisible";
-    ProcSubset = "all";
 
     InaccessiblePaths = messageSockets ++ [ "-/run/systemd/private" ];
   };
+
+  base =
+    user:
+    common
+    // {
+      # Neither other homes nor /run/user, where the user's own bus lives: a
+      # process started over that bus would be outside of the sandbox.
+      ProtectHome = "tmpfs";
+      BindPaths = [ "/home/${user}" ];
+      # ps, pgrep and strace need the rest of /proc.
+      ProcSubset = "all";
+    };
+
+  # Services that run nothing but our own code.
+  closed = {
+    NoNewPrivileges = true;
+    CapabilityBoundingSet = "";
+    ProtectControlGroups = true;
+    ProtectHostname = true;
+    RemoveIPC = true;
+    RestrictNamespaces = true;
+    RestrictAddressFamilies = [ "AF_UNIX" ];
+    IPAddressDeny = "any";
+    SystemCallFilter = [
+      "@system-service"
+      "~@privileged @resources"
+    ];
+    MemoryDenyWriteExecute = true;
+  };
+
+  # Services with an account of their own and no business in any home.
+  daemon =
+    common
+    // closed
+    // {
+      ProtectHome = true;
+      ProcSubset = "pid";
+    };
+
+  # The login service: sockets that systemd opened, and its own state.
+  gate = daemon // {
+    PrivateNetwork = true;
+    PrivateUsers = true;
+  };
+
+  # Lifts bans as root: removes files of the gate and asks fail2ban.
+  unban = daemon // {
+    CapabilityBoundingSet = "CAP_DAC_OVERRIDE";
+    PrivateNetwork = true;
+  };
+
+  # The edge: the only one that the network reaches.
+  edge = daemon // {
+    AmbientCapabilities = "CAP_NET_BIND_SERVICE";
+    CapabilityBoundingSet = "CAP_NET_BIND_SERVICE";
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_INET6"
+      "AF_UNIX"
+    ];
+    IPAddressDeny = metadataAddresses;
+    # The length of the queue of new connections is in /proc/sys.
+    ProcSubset = "all";
+  };
+
+  # Workspace and settings of a user: files of the user, the supervisor's socket.
+  workspace =
+    user:
+    base user
+    // closed
+    // {
+      # The settings show the state of units, which the bus tells everybody, and the
+      # certificate that the edge on this machine answers with.
+      InaccessiblePaths = lib.remove "-/run/dbus" messageSockets ++ [ "-/run/systemd/private" ];
+      RestrictAddressFamilies = [
+        "AF_INET"
+        "AF_UNIX"
+      ];
+      IPAddressAllow = "127.0.0.1";
+    };
 
   # The tmux server of a user and every pane in it.
   sandbox =

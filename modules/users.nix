@@ -16,6 +16,7 @@ let
   takenNames = [
     "api"
     "assets"
+    "auth"
     "caddy"
     "gate"
     "login"
@@ -35,6 +36,7 @@ let
   # `terminal-x` would have the same name.
   takenPrefixes = [
     "agent-box-"
+    "gate-"
     "settings-"
     "supervisor-"
     "systemd-"

@@ -33,6 +33,8 @@ let
       nix = anything;
       programs.git = anything;
       services.earlyoom = anything;
+      services.caddy = anything;
+      services.fail2ban = anything;
       services.getty = anything;
       systemd = anything;
       system = anything;
@@ -71,6 +73,16 @@ let
   user = { users.alice = { }; };
   session = name: options: { users.alice.sessions.${name} = options; };
   sudo = command: user // { sudoAllowlist = [ command ]; };
+  web =
+    options:
+    user
+    // {
+      web = {
+        enable = true;
+        domain = "box.example.com";
+      }
+      // options;
+    };
 
   refused = {
     "no user" = {
@@ -207,6 +219,67 @@ let
       box.users.alice.sudoAllowlist = [ "reboot" ];
       remedy = "Write it out";
     };
+    "domain with a scheme" = {
+      box = web { domain = "https://box.example.com"; };
+      remedy = "without scheme, port or path";
+    };
+    "domain with a port" = {
+      box = web { domain = "box.example.com:8443"; };
+      remedy = "without scheme, port or path";
+    };
+    "domain with a capital" = {
+      box = web { domain = "Box.example.com"; };
+      remedy = "in lower case";
+    };
+    "domain with a dot at the end" = {
+      box = web { domain = "box.example.com."; };
+      remedy = "in lower case";
+    };
+    "domain that ends the site's line" = {
+      box = web { domain = "box.example.com {\n}"; };
+      remedy = "in lower case";
+    };
+    "origin without TLS" = {
+      box = web { origins = [ "http://box.example.com" ]; };
+      remedy = "without a slash at the end";
+    };
+    "origin with a slash" = {
+      box = web { origins = [ "https://box.example.com/" ]; };
+      remedy = "without a slash at the end";
+    };
+    "first user who does not exist" = {
+      box = web { user = "carol"; };
+      remedy = "Name one of: alice";
+    };
+    "first user without a workspace" = {
+      box = lib.recursiveUpdate (web { user = "bob"; }) { users.bob.web.enable = false; };
+      remedy = "Name one of: alice";
+    };
+    "nobody with a workspace" = {
+      box = lib.recursiveUpdate (web { }) { users.alice.web.enable = false; };
+      remedy = "Set users.<name>.web.enable";
+    };
+    "password file that is relative" = {
+      box = lib.recursiveUpdate (web { }) { users.alice.web.passwordHashFile = "hash"; };
+      remedy = "Write it out";
+    };
+    "password file with a colon" = {
+      box = lib.recursiveUpdate (web { }) { users.alice.web.passwordHashFile = "/run/a:b"; };
+      remedy = "Write it out";
+    };
+    "a second Caddy" = {
+      box = web { };
+      surroundings.services.caddy.enable = true;
+      remedy = "Turn it off";
+    };
+    "user named like the gate's own unit" = {
+      box.users.gate-unban = { };
+      remedy = "Choose another";
+    };
+    "user named like a question to the gate" = {
+      box.users.auth = { };
+      remedy = "Choose another";
+    };
     "sudo without sudo" = {
       box = sudo "/run/current-system/sw/bin/reboot";
       surroundings.security.sudo.enable = false;
@@ -217,6 +290,9 @@ let
   accepted = {
     "a user and nothing else" = user;
     "a shell as seed" = session "main" { agent = "shell"; } // { installAgents = [ "codex" ]; agent = "codex"; };
+    "a browser" = web { };
+    "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
+    "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };
     "the longest names" = session (lib.concatStrings (lib.replicate 150 "a")) { };
     "the sudo command of the README" = sudo "/run/current-system/sw/bin/systemctl reload caddy.service";
     "a sudo command with an escaped colon" = sudo "/run/current-system/sw/bin/true a\\:b";

@@ -7,11 +7,25 @@ let
   isOurs = name: lib.hasPrefix "agent-box-" name;
   isAutologin = name: config.services.getty.autologinUser != null && name == "serial-getty@.service";
   units = lib.filterAttrs (
-    name: unit: unit.enable && (isOurs name || isAutologin name || name == "earlyoom.service")
+    name: unit:
+    unit.enable
+    && (
+      isOurs name
+      || isAutologin name
+      || name == "earlyoom.service"
+      || (cfg.web.enable && name == "caddy.service")
+      || (cfg.web.enable && cfg.web.fail2ban && name == "fail2ban.service")
+    )
   ) config.systemd.units;
 
+  # What only tells NixOS when to restart what: hashes, in place of the files themselves.
+  isTrigger = line: builtins.match "X-(Restart|Reload)-Triggers=.*" line != null;
+  withoutTriggers =
+    text: lib.concatStringsSep "\n" (lib.filter (line: !isTrigger line) (lib.splitString "\n" text));
+
   # A unit that NixOS lays over one of a package.
-  isDropin = name: unit: unit.overrideStrategy == "asDropin" || isAutologin name;
+  isDropin =
+    name: unit: unit.overrideStrategy == "asDropin" || isAutologin name || name == "fail2ban.service";
   fileOf = name: unit: if isDropin name unit then "${name}.d/overrides.conf" else name;
 
   # The text of an /etc file, also where a module has a builder write it.
@@ -27,7 +41,12 @@ let
     (config.environment.etc.${path}.enable or false)
     && (
       lib.hasPrefix "agent-box/" path
+      || path == "caddy/Caddyfile"
       || path == "codex/config.toml"
+      || path == "fail2ban/fail2ban.local"
+      || lib.hasPrefix "fail2ban/jail.d/agent-box" path
+      || lib.hasPrefix "fail2ban/filter.d/agent-box" path
+      || lib.hasPrefix "fail2ban/action.d/agent-box" path
       || path == "gitconfig"
       || path == "systemd/zram-generator.conf"
     )
@@ -61,7 +80,7 @@ let
     };
 in
 {
-  units = lib.mapAttrs' (name: unit: lib.nameValuePair (fileOf name unit) unit.text) units;
+  units = lib.mapAttrs' (name: unit: lib.nameValuePair (fileOf name unit) (withoutTriggers unit.text)) units;
   wants = lib.filterAttrs (_: targets: targets != [ ]) (
     lib.mapAttrs (_: unit: unit.wantedBy ++ unit.requiredBy) units
   );
@@ -70,13 +89,23 @@ in
     // {
       sudoers = config.security.sudo.configFile;
     }
+    // lib.optionalAttrs (cfg.tmpfiles != [ ]) {
+      "tmpfiles.d/agent-box.conf" = lib.concatMapStrings (line: "${line}\n") cfg.tmpfiles;
+    }
     // lib.optionalAttrs cfg.protectMemory {
       "sysctl.d/60-agent-box.conf" = lib.concatStrings (
         lib.mapAttrsToList (name: value: "${name} = ${toString value}\n") sysctl
       );
     };
   accounts = {
-    users = lib.mapAttrsToList accountOf cfg.users;
+    users =
+      lib.mapAttrsToList accountOf cfg.users
+      ++ map (name: accountOf name null) (
+        lib.optionals cfg.web.enable [
+          "agent-box-gate"
+          "caddy"
+        ]
+      );
     groups = lib.attrNames cfg.users;
   };
 }

@@ -58,10 +58,33 @@ class TestCommittedTree:
         files = tree(host)
         box = json.loads(files["etc/agent-box/box.json"])
         accounts = json.loads(files["accounts.json"])
-        assert {user["name"] for user in accounts["users"]} == set(box["users"])
+        people = {user["name"] for user in accounts["users"] if not user["system"]}
+        assert people == set(box["users"])
         for user in box["users"]:
             assert f"User={user}" in files[f"units/agent-box-{user}.service"]
             assert f"User={user}" in files[f"units/agent-box-supervisor-{user}.service"]
+
+    def test_every_user_of_the_browser_has_services_that_only_the_edge_reaches(
+        self, host: str
+    ) -> None:
+        files = tree(host)
+        box = json.loads(files["etc/agent-box/box.json"])
+        users = box["web"]["users"] if box["web"] else {}
+        assert ("etc/caddy/Caddyfile" in files) == bool(users)
+        for user in users:
+            for kind in ("settings", "terminal"):
+                assert f"User={user}" in files[f"units/agent-box-{kind}-{user}.service"]
+            sock = files[f"units/agent-box-settings-{user}.socket"]
+            assert f"SocketUser={user}\n" in sock
+            assert "SocketGroup=caddy\n" in sock
+            assert "SocketMode=0660\n" in sock
+            # Its only socket is in a directory that only the user and the edge may enter.
+            line = f"d /run/agent-box-terminal/{user} 2710 {user} caddy -\n"
+            assert line in files["etc/tmpfiles.d/agent-box.conf"]
+            assert not re.search(
+                r"--port|--credential", files[f"units/agent-box-terminal-{user}.service"]
+            )
+            assert f"import signed-in {user}\n" in files["etc/caddy/Caddyfile"]
 
 
 class TestHardening:

@@ -218,7 +218,7 @@ def test_backing_off_of_a_whole_ipv6_network(gate: Running):
         assert answer.status == 401
     assert gate.login(address="2001:db8:1:2:ffff::9").status == 429
     assert gate.login(address="2001:db8:1:3::1").status == 303
-    assert gate.failures()[0] == "agent-box-gate: failed login from 2001:db8:1:2::1"
+    assert gate.failures()[0] == "agent-box-gate: failed login from 2001:db8:1:2::/64"
 
 
 def test_nothing_but_the_address_reaches_the_journal(gate: Running):

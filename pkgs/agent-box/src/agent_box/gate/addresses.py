@@ -34,3 +34,10 @@ def network(address: Address) -> bytes:
     if isinstance(address, ipaddress.IPv4Address):
         return address.packed
     return address.packed[: _PREFIX // 8]
+
+
+def bannable(address: Address) -> Address | ipaddress.IPv6Network:
+    """Return whom to ban for what `address` does: itself, or its IPv6 /64."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    return ipaddress.IPv6Network((address, _PREFIX), strict=False)

@@ -357,5 +357,6 @@ class Gate:
             log.warning("agent-box-gate: failed login from an address that the edge did not tell")
             return
         # The line that bans are made of. Nothing in it comes from the client but the address,
-        # and that only after it was parsed.
-        log.warning("agent-box-gate: failed login from %s", address)
+        # and that only after it was parsed. Of IPv6 it is the /64, so that failures from
+        # neighbouring addresses count together.
+        log.warning("agent-box-gate: failed login from %s", addresses.bannable(address))

@@ -192,7 +192,7 @@ def _lift(address: addresses.Address) -> None:
         [client, "get", JAIL, "banip"], check=False, capture_output=True, text=True
     )
     for text in listed.stdout.split():
-        banned = addresses.parse(text)
+        banned = addresses.parse(text.partition("/")[0])
         if addresses.network(banned) == addresses.network(address):
             command = [client, "set", JAIL, "unbanip", text]
             subprocess.run(command, check=False, stdout=subprocess.DEVNULL)

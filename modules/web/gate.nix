@@ -1,0 +1,92 @@
+# The gate: asked by the edge about every request, keeps passwords and logins.
+# Only the edge reaches its socket, and only root the one for administration.
+{
+  config,
+  lib,
+  ...
+}:
+let
+  cfg = config.services.agent-box;
+  inherit (cfg) web;
+  hardening = import ../hardening.nix { inherit lib; };
+
+  directory = "/run/agent-box-gate";
+
+  hashFiles = lib.filterAttrs (_: file: file != null) (
+    lib.genAttrs web.users (name: cfg.users.${name}.web.passwordHashFile)
+  );
+in
+{
+  config = lib.mkIf (cfg.enable && web.enable) {
+    users.users.agent-box-gate = {
+      isSystemUser = true;
+      group = "agent-box-gate";
+      description = "Login service of agent-box";
+    };
+    users.groups.agent-box-gate = { };
+
+    # Not a RuntimeDirectory, which would take the sockets in it from the edge and
+    # from root; and the files of the logins outlive a restart.
+    services.agent-box.tmpfiles = [ "d ${directory} 0711 agent-box-gate agent-box-gate -" ];
+
+    systemd.sockets.agent-box-gate = {
+      description = "Login service of the box, for the edge";
+      wantedBy = [ "sockets.target" ];
+      listenStreams = [ "${directory}/gate.sock" ];
+      socketConfig = {
+        SocketUser = "agent-box-gate";
+        SocketGroup = "caddy";
+        SocketMode = "0660";
+        FileDescriptorName = "gate";
+      };
+    };
+
+    systemd.sockets.agent-box-gate-admin = {
+      description = "Login service of the box, for root";
+      wantedBy = [ "sockets.target" ];
+      listenStreams = [ "${directory}/admin.sock" ];
+      socketConfig = {
+        SocketMode = "0600";
+        FileDescriptorName = "admin";
+        Service = "agent-box-gate.service";
+      };
+    };
+
+    systemd.services.agent-box-gate = {
+      description = "Login service of the box";
+      # From the start, since a box without any password prints a set-up code.
+      wantedBy = [ "multi-user.target" ];
+      requires = [
+        "agent-box-gate.socket"
+        "agent-box-gate-admin.socket"
+      ];
+      after = [
+        "agent-box-gate.socket"
+        "agent-box-gate-admin.socket"
+      ];
+      unitConfig.StartLimitIntervalSec = 0;
+      stopIfChanged = false;
+      serviceConfig = hardening.gate // {
+        Type = "exec";
+        User = "agent-box-gate";
+        Group = "agent-box-gate";
+        ExecStart = "${cfg.runtime}/bin/agent-box-gate-service";
+        Restart = "always";
+        RestartSec = "100ms";
+        RestartSteps = 10;
+        RestartMaxDelaySec = "2s";
+        SyslogIdentifier = "agent-box-gate";
+        # The set-up code goes there, the log does not.
+        StandardOutput = "journal+console";
+        StandardError = "journal";
+        LoadCredential = lib.mapAttrsToList (name: file: "password-${name}:${file}") hashFiles;
+        StateDirectory = "agent-box-gate";
+        StateDirectoryMode = "0700";
+        ReadWritePaths = [ directory ];
+        LimitNOFILE = 16384;
+        MemoryMax = "256M";
+        TasksMax = 64;
+      };
+    };
+  };
+}
