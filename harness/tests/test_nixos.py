@@ -1,0 +1,85 @@
+"""The adapter to the NixOS test driver, with a stand-in that runs commands on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_box_harness import nixos
+from agent_box_harness.nixos import NixosMachine
+
+pytestmark = pytest.mark.usefixtures("own_input")
+
+
+class Driver:
+    """As much of the driver's machine as a scenario without a guest touches."""
+
+    name = "machine"
+    booted = True
+
+    def start(self, allow_reboot=False):
+        assert allow_reboot
+
+    def connect(self):
+        pass
+
+    def get_console_log(self):
+        return "console"
+
+    def execute(self, command, timeout=None):
+        done = subprocess.run(
+            ["bash", "-c", f"set -euo pipefail; {command}"], stdout=subprocess.PIPE, check=False,
+            timeout=timeout,
+        )  # fmt: skip
+        return done.returncode, done.stdout.decode()
+
+
+@pytest.fixture
+def own_input(monkeypatch, tmp_path):
+    monkeypatch.setattr("agent_box_harness.nixos._INPUT", str(tmp_path / "stdin"))
+
+
+def test_commands_inputs_and_binary_files(tmp_path):
+    machine = NixosMachine(Driver(), tmp_path / "work")
+    assert machine.execute("echo hi; exit 3") == (3, "hi\n")
+    assert machine.execute("false | true")[0] == 1
+    data = bytes(range(256)) * 1000
+    assert machine._execute("cat", None, data) == (0, data)
+    (tmp_path / "file").write_bytes(data)
+    assert machine.read_file(str(tmp_path / "file")) == data
+    assert [command.command for command in machine.history] == ["echo hi; exit 3", "false | true"]
+    machine.close()
+    assert machine.serial_log.read_text() == "console"
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {paths!r}
+from test_nixos import Driver
+from agent_box_harness import nixos
+nixos.NixosMachine.wait_ready = lambda self: "running"
+nixos.run({{"machine": Driver()}}, {scenario!r})
+print("all passed")
+"""
+
+
+@pytest.mark.parametrize(("command", "passes"), [("true", True), ("false", False)])
+def test_run_gives_scenarios_the_drivers_machine(tmp_path, command, passes):
+    scenario = tmp_path / "test_scenario.py"
+    scenario.write_text(
+        "import pytest\n\n"
+        "@pytest.mark.needs('power-cut', 'agents')\n"
+        "def test_it(box):\n"
+        "    assert box.machine.kind == 'nixos'\n"
+        f"    box.machine.succeed('{command}')\n"
+    )
+    paths = [str(Path(__file__).parent), str(Path(nixos.__file__).parents[1])]
+    script = SCRIPT.format(paths=paths, scenario=str(scenario))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode == 0) == passes, done.stdout + done.stderr
+    assert ("all passed" in done.stdout) == passes
