@@ -223,9 +223,9 @@ def test_planted_links(box: Box):
         plant = f"umask 0; touch $HOME/trap; chmod 0711 $HOME; ln -s $HOME/trap {folder}/out"
         box.as_user("bob", plant).check()
         box.in_session("bob", f"ln -sf $HOME/trap {folder}/out").check()
+        assert box.in_session("alice", f"test -L {folder}/out").rc == 1
         box.in_session("alice", f"echo secret >{folder}/out").check()
         assert box.as_user("bob", "cat $HOME/trap").out == ""
-        assert box.in_session("alice", f"test -L {folder}/out").rc == 1
         box.succeed(f"rm {folder}/out")
 
 
