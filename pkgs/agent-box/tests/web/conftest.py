@@ -40,7 +40,12 @@ class Web:
         headers = {**self.own, "Content-Type": "application/json", **options.pop("headers", {})}
         data = options.pop("data", json.dumps(body if body is not None else {}))
         return self.session.request(
-            method, f"{self.stand.base}/api/{path}", headers=headers, data=data, timeout=30, **options
+            method,
+            f"{self.stand.base}/api/{path}",
+            headers=headers,
+            data=data,
+            timeout=30,
+            **options,
         )
 
     def raw(self, target: str, method: str = "GET", headers: str = "", body: bytes = b"") -> bytes:
@@ -81,7 +86,9 @@ class Stream:
         except (OSError, http.client.HTTPException, ValueError):
             pass
 
-    def wait(self, kind: str, check: Callable[[Any], bool] = lambda _: True, seconds: float = 8) -> Any:
+    def wait(
+        self, kind: str, check: Callable[[Any], bool] = lambda _: True, seconds: float = 8
+    ) -> Any:
         """Return the first event of `kind` that `check` accepts, as (time, content, id)."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -104,6 +111,21 @@ def stand() -> Iterator[Any]:
         made = stand_module.Stand(Path(directory))
         made.start()
         yield made
+        made.close()
+
+
+@pytest.fixture
+def make_stand() -> Iterator[Callable[..., Any]]:
+    """Return a maker of stands around a box whose supervisor is somebody else's."""
+    opened = []
+
+    def go(root: Path, runtime: Path) -> Any:
+        opened.append(stand_module.Stand(root, runtime=runtime, config_name="web.json"))
+        opened[-1].start(supervisor=False)
+        return opened[-1]
+
+    yield go
+    for made in opened:
         made.close()
 
 

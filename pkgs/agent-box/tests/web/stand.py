@@ -211,7 +211,10 @@ class Supervisor:
 
     async def _op_restart(self, name: str = "", **args: Any) -> Any:
         names = [name] if name else list(self.sessions)
-        return {"sessions": [(await self._change(n, "running"))["session"] for n in names], "errors": []}
+        return {
+            "sessions": [(await self._change(n, "running"))["session"] for n in names],
+            "errors": [],
+        }
 
     async def _op_rm(self, name: str) -> Any:
         self._get(name)
@@ -268,16 +271,31 @@ class Front:
         body = (await receive()).get("body", b"")
         self.gate_requests.append((scope["method"], path, json.loads(body) if body else None))
         now = time.time()
-        login = {"device": "Firefox on Linux", "address": "203.0.113.7", "created": now - 9000,
-                 "lastUse": now - 60, "ends": now + 600000, "kind": "browser"}
-        logins = [{**login, "id": "one", "current": True},
-                  {**login, "id": "two", "device": "Safari on iPhone", "current": False}]
+        login = {
+            "device": "Firefox on Linux",
+            "address": "203.0.113.7",
+            "created": now - 9000,
+            "lastUse": now - 60,
+            "ends": now + 600000,
+            "kind": "browser",
+        }
+        logins = [
+            {**login, "id": "one", "current": True},
+            {**login, "id": "two", "device": "Safari on iPhone", "current": False},
+        ]
         if path == "/gate/password" and json.loads(body).get("current") != "right":
-            answer = {"error": {"code": "wrong_password", "message": "The current password is wrong."}}
+            answer = {
+                "error": {"code": "wrong_password", "message": "The current password is wrong."}
+            }
             await _reply(send, 403, json.dumps(answer).encode(), "application/json")
             return
-        content = {"user": self.user, "login": "one", "logins": logins, "ended": 1,
-                   "password": {"changed": now, "minLength": 16, "maxLength": 64}}
+        content = {
+            "user": self.user,
+            "login": "one",
+            "logins": logins,
+            "ended": 1,
+            "password": {"changed": now, "minLength": 16, "maxLength": 64},
+        }
         await _reply(send, 200, json.dumps(content).encode(), "application/json")
 
 
@@ -290,7 +308,13 @@ async def _reply(send: Any, status: int, body: bytes, kind: str) -> None:
 class Stand:
     """The whole of it, in a directory."""
 
-    def __init__(self, root: Path, port: int = 0, runtime: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        port: int = 0,
+        runtime: Path | None = None,
+        config_name: str = "box.json",
+    ) -> None:
         self.root = root
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.home = root / "home"
@@ -300,7 +324,7 @@ class Stand:
         self.listener = socket.create_server(("127.0.0.1", port))
         self.origin = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.base = f"{self.origin}/{self.user}"
-        self.config = root / "box.json"
+        self.config = root / config_name
         self.config.write_text(json.dumps(self.document()))
         self.supervisor = Supervisor(self.runtime / "control.sock")
         self.box = config.load(self.config)

@@ -64,7 +64,15 @@ def test_without_a_supervisor(web):
 
 
 @pytest.mark.parametrize(
-    "body", ["[]", "{", '{"text": 1}', '{"texd": "x"}', "[" * 100_000, "\ud800".encode("utf-8", "surrogatepass")]
+    "body",
+    [
+        "[]",
+        "{",
+        '{"text": 1}',
+        '{"texd": "x"}',
+        "[" * 100_000,
+        "\ud800".encode("utf-8", "surrogatepass"),
+    ],
 )
 def test_bodies_that_make_no_sense(web, body):
     answer = web.call("POST", "sessions/x/send", data=body)
@@ -215,7 +223,10 @@ def test_the_box(web):
     assert facts["memory"]["total"] > facts["memory"]["available"] > 0
     assert facts["disk"]["total"] > 0
     assert facts["uptime"] > 0
-    assert web.get("api/agents").json() == {"agents": ["claude", "codex", "shell"], "default": "claude"}
+    assert web.get("api/agents").json() == {
+        "agents": ["claude", "codex", "shell"],
+        "default": "claude",
+    }
 
 
 def test_transcripts(web):
@@ -267,7 +278,9 @@ def test_what_a_page_weighs(web):
     weights = {}
     for path in ("", "settings/"):
         page = web.get(path).text
-        links = set(part.split('"')[0] for mark in ('href="', 'src="') for part in page.split(mark)[1:])
+        links = set(
+            part.split('"')[0] for mark in ('href="', 'src="') for part in page.split(mark)[1:]
+        )
         files = {link for link in links if "/assets/" in link}
         bodies = [len(web.session.get(web.stand.origin + link).content) for link in files]
         weights[path] = len(page) + sum(bodies)

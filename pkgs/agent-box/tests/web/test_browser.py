@@ -237,7 +237,9 @@ def test_settings(page, stand):
     here.get_by_role("button", name="End the login of Safari on iPhone").click()
     here.wait_for_function("!document.querySelector('[aria-disabled=true]')")
     assert ("DELETE", "/gate/logins/two", {}) in stand.front.gate_requests
-    here.set_input_files("input[type=file]", {"name": "plan.md", "mimeType": "text/plain", "buffer": b"x" * 99})
+    here.set_input_files(
+        "input[type=file]", {"name": "plan.md", "mimeType": "text/plain", "buffer": b"x" * 99}
+    )
     here.get_by_role("rowheader", name="~/uploads/plan.md").wait_for()
     assert (stand.home / "uploads/plan.md").read_bytes() == b"x" * 99
     with here.expect_download() as waiting:
@@ -268,9 +270,9 @@ def test_many_sessions_in_many_pages(page, stand):
     for here in pages:
         tab(here, "s29").wait_for()
         here.evaluate(
-            "window.seen = new Promise((done) => new MutationObserver(() => {"
+            "void (window.seen = new Promise((done) => new MutationObserver(() => {"
             " if (document.querySelector('#tab-s5').dataset.state === 'failed') done(Date.now());"
-            "}).observe(document.querySelector('#tabs'), {subtree: true, attributes: true}))"
+            "}).observe(document.querySelector('#tabs'), {subtree: true, attributes: true})))"
         )
     before = time.time()
     stand.supervisor.put("s5", "failed", reason="gone")

@@ -13,7 +13,9 @@ def test_a_snapshot_then_changes(web, stream):
     assert content["sessions"][0]["name"] == "main"
     assert content["supervisor"] == {"state": "up", "message": ""}
     web.supervisor.put("main", "waiting", reason="a question")
-    assert first.wait("session", lambda view: view["state"] == "waiting")[1]["reason"] == "a question"
+    assert (
+        first.wait("session", lambda view: view["state"] == "waiting")[1]["reason"] == "a question"
+    )
     web.call("DELETE", "sessions/main")
     assert first.wait("removed")[1] == {"name": "main"}
     web.supervisor.push({"event": "problems", "problems": ["It rains."]})

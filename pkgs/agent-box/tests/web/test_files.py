@@ -56,7 +56,16 @@ def test_no_link_is_followed(web, downloads):
     (downloads / "near").symlink_to(web.home / "secret")
     (downloads / "dir").symlink_to(web.home / "dir")
     os.mkfifo(downloads / "pipe")
-    for path in ("passwd", "near", "dir/", "dir/inner", "pipe", "..%2fsecret", "%2e%2e/secret", "a%00b"):
+    for path in (
+        "passwd",
+        "near",
+        "dir/",
+        "dir/inner",
+        "pipe",
+        "..%2fsecret",
+        "%2e%2e/secret",
+        "a%00b",
+    ):
         assert web.raw(f"/{web.stand.user}/downloads/{path}").split()[1] == b"404", path
     listed = [entry["name"] for entry in web.get("api/downloads").json()["entries"]]
     assert listed == []
@@ -84,7 +93,9 @@ def test_a_part_of_a_file(web, downloads):
     other = web.get("downloads/x.bin", headers={"Range": "bytes=0-1", "If-Range": '"old"'})
     assert other.status_code == 200
     assert web.get("downloads/x.bin", headers={"If-None-Match": tag}).status_code == 304
-    assert web.session.head(f"{web.stand.base}/downloads/x.bin").headers["content-length"] == "700000"
+    assert (
+        web.session.head(f"{web.stand.base}/downloads/x.bin").headers["content-length"] == "700000"
+    )
 
 
 def test_removing_downloads(web, downloads):
@@ -113,7 +124,11 @@ def test_uploads_keep_their_name_or_get_a_similar_one(web):
     content = os.urandom(3_000_000)
     stored = upload(web, "a%20b.tar.gz", content)
     assert stored.status_code == 201
-    assert stored.json() == {"name": "a b.tar.gz", "path": "~/uploads/a b.tar.gz", "size": 3_000_000}
+    assert stored.json() == {
+        "name": "a b.tar.gz",
+        "path": "~/uploads/a b.tar.gz",
+        "size": 3_000_000,
+    }
     assert (web.home / "uploads/a b.tar.gz").read_bytes() == content
     assert upload(web, "a%20b.tar.gz", b"2").json()["name"] == "a b.tar-2.gz"
     assert (web.home / "uploads/a b.tar.gz").read_bytes() == content

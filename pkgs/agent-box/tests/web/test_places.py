@@ -31,7 +31,24 @@ def home():
 
 
 _PARTS = st.sampled_from(
-    ["..", ".", "", "~", "a", "b c", "out", "up", "back", "loop", "sibling", "z", "file", "etc", "\u202e", "x" * 300]
+    [
+        "..",
+        ".",
+        "",
+        "~",
+        "a",
+        "b c",
+        "out",
+        "up",
+        "back",
+        "loop",
+        "sibling",
+        "z",
+        "file",
+        "etc",
+        "\u202e",
+        "x" * 300,
+    ]
 )
 _PATHS = st.one_of(
     st.text(max_size=60),

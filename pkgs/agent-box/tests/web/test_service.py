@@ -47,7 +47,9 @@ class Service:
         link = socket.socket(socket.AF_UNIX)
         link.settimeout(20)
         link.connect(str(self.path))
-        head = f"GET /{self.user}/{path} HTTP/1.1\r\nHost: x\r\nX-Agent-Box-User: {self.user}\r\n\r\n"
+        head = (
+            f"GET /{self.user}/{path} HTTP/1.1\r\nHost: x\r\nX-Agent-Box-User: {self.user}\r\n\r\n"
+        )
         link.sendall(head.encode())
         return link
 

@@ -109,7 +109,8 @@ export function toast(text, kind = "good", action = null) {
   const box = h("div", { class: `toast ${kind}`, role: kind === "bad" ? "alert" : "status" }, h("span", {}, text));
   if (action) box.append(h("button", { type: "button", class: "small", onclick: () => { action.run(); box.remove(); } }, action.label));
   box.append(iconButton("close", "Dismiss message", () => box.remove()));
-  const shown = document.querySelector("dialog[open]");
+  // Bad news of what an open dialog does belongs into it; on good news dialogs close.
+  const shown = kind === "bad" ? document.querySelector("dialog[open]") : null;
   (shown ?? $("toasts")).append(box);
   if (kind === "good") setTimeout(() => box.matches(":hover, :focus-within") || box.remove(), action ? 20000 : 6000);
 }
