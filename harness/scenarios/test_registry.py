@@ -26,9 +26,9 @@ MUTATIONS = [
     ),
     (
         "test_what_does_not_parse_is_not_overwritten",
-        "pkgs/agent-box/src/agent_box/supervisor/runner.py",
+        "pkgs/agent-box/src/agent_box/supervisor/intake.py",
         "document = self.store.last_good()",
-        "pass",
+        'document = Document({"version": 1, "sessions": {}})',
         "after a restart the sessions of the last good list would be ended",
     ),
     (

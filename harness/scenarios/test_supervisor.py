@@ -44,8 +44,8 @@ MUTATIONS = [
     (
         "test_ends_are_noticed_afterwards",
         RECONCILE,
-        "return Action.FINISH",
-        "return Action.NOTHING",
+        "        return Action.RESPAWN if due else Action.NOTHING\n    return Action.FINISH",
+        "        return Action.RESPAWN if due else Action.NOTHING\n    return Action.NOTHING",
         "what ended while nobody looked would neither be parked nor come back",
     ),
     (
