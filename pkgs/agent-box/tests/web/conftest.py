@@ -10,12 +10,14 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _spec = importlib.util.spec_from_file_location("web_stand", Path(__file__).with_name("stand.py"))
 assert _spec is not None and _spec.loader is not None
@@ -62,9 +64,12 @@ class Web:
 class Stream:
     """An open event stream, read in a thread."""
 
-    def __init__(self, web: Web, last: str | None = None) -> None:
+    def __init__(self, web: Web, last: str | None = None, login: str | None = None) -> None:
         self.events: list[tuple[float, str, Any, str]] = []
         headers = {"Last-Event-ID": last} if last else {}
+        if login is not None:
+            headers["X-Agent-Box-Login"] = login
+        self.ended = False
         self._link = http.client.HTTPConnection(*web.stand.listener.getsockname(), timeout=60)
         self._link.request("GET", f"/{web.stand.user}/events", headers=headers)
         assert self._link.sock is not None
@@ -85,6 +90,7 @@ class Stream:
                     self.events.append((time.monotonic(), kind, json.loads(value), identity))
         except (OSError, http.client.HTTPException, ValueError):
             pass
+        self.ended = True
 
     def wait(
         self, kind: str, check: Callable[[Any], bool] = lambda _: True, seconds: float = 8
@@ -138,8 +144,8 @@ def web(stand: Any) -> Web:
 def stream(web: Web) -> Iterator[Callable[..., Stream]]:
     opened: list[Stream] = []
 
-    def go(last: str | None = None) -> Stream:
-        opened.append(Stream(web, last))
+    def go(last: str | None = None, login: str | None = None) -> Stream:
+        opened.append(Stream(web, last, login))
         return opened[-1]
 
     yield go

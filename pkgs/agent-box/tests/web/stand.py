@@ -256,8 +256,8 @@ class Front:
             return
         path = scope["path"]
         if not self.signed_in:
-            page = b'<!doctype html><title>Sign in</title><form action="/login"><h1>Sign in</h1></form>'
-            await _reply(send, 401, page, "text/html")
+            form = b'<form action="/login"><h1>Sign in</h1></form>'
+            await _reply(send, 401, b"<!doctype html><title>Sign in</title>" + form, "text/html")
         elif path.startswith("/gate/"):
             await self._gate(scope, receive, send, path)
         elif path.startswith(f"/{self.user}/t/"):

@@ -71,6 +71,25 @@ def test_a_supervisor_that_goes_and_comes(web, stream):
     assert back["supervisor"]["state"] == "up"
 
 
+def test_a_stream_ends_with_its_login(web, stream, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_BOX_LIVE", str(tmp_path))
+    login = tmp_path / ("a" * 22)
+    login.touch()
+    opened = stream(login=login.name)
+    opened.wait("snapshot")
+    web.supervisor.put("one")
+    opened.wait("session")
+    login.unlink()
+    web.supervisor.put("two")
+    deadline = time.monotonic() + 5
+    while not opened.ended:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert [content["name"] for _, kind, content, _ in opened.events if kind == "session"] == [
+        "one"
+    ]
+
+
 def test_without_a_supervisor_from_the_start(web, stream):
     web.supervisor.stop()
     opened = stream()

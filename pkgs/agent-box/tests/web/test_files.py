@@ -108,7 +108,8 @@ def test_removing_downloads(web, downloads):
         raw = web.raw(
             f"/{web.stand.user}/api/downloads/{path}",
             "DELETE",
-            f"Origin: {web.stand.origin}\r\nContent-Type: application/json\r\nContent-Length: 0\r\n",
+            f"Origin: {web.stand.origin}\r\nContent-Type: application/json\r\n"
+            "Content-Length: 0\r\n",
         )
         assert raw.split()[1] in (b"404", b"403"), path
     assert (web.home / "kept").exists()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncinotify import Inotify, Mask
@@ -26,7 +29,7 @@ from agent_box.web.order import Order
 from agent_box.web.transfer import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -35,6 +38,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LIVE = Path("/run/agent-box-gate/live")
+"""A file for each login that lives; `AGENT_BOX_LIVE` overrides it."""
+
+_LOGIN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _FOREVER = "private, max-age=31536000, immutable"
 _HTML = "text/html; charset=utf-8"
 _WRITTEN = Mask.MOVED_TO | Mask.CLOSE_WRITE | Mask.DELETE | Mask.MOVED_FROM
@@ -72,8 +79,9 @@ class Pages:
             return answers.failure(
                 HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many pages are open; close some"
             )
+        login = request.headers.get("x-agent-box-login", "")
         return StreamingResponse(
-            self._feed.stream(request.headers.get("last-event-id")),
+            self._feed.stream(request.headers.get("last-event-id"), _alive(login)),
             headers={
                 **answers.ALWAYS,
                 "content-type": "text/event-stream; charset=utf-8",
@@ -93,6 +101,14 @@ class Pages:
         content = assets.page(user, self._host, title, f"{name}.js", body)
         headers = {"content-security-policy": answers.POLICY}
         return answers.answer(HTTPStatus.OK, content, _HTML, headers)
+
+
+def _alive(login: str) -> Callable[[], bool]:
+    """Return what tells whether `login` still lives; without the gate's word, it does."""
+    if not _LOGIN.fullmatch(login):
+        return lambda: True
+    path = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / login
+    return path.exists if path.exists() else lambda: True
 
 
 def host(box: Box) -> str:

@@ -71,8 +71,10 @@ class Feed:
         """Run `watcher` for as long as somebody watches; it calls `publish`."""
         self._watchers.append(watcher)
 
-    async def stream(self, last_id: str | None) -> AsyncIterator[bytes]:
-        """Yield the bytes of one event stream, for as long as it is read.
+    async def stream(
+        self, last_id: str | None, allowed: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of one event stream, for as long as it is read and `allowed`.
 
         `last_id` is what a reconnecting browser saw last.
         """
@@ -93,8 +95,9 @@ class Feed:
                     async with asyncio.timeout(KEEP_ALIVE):
                         part = await queue.get()
                 except TimeoutError:
-                    yield b":\n\n"
-                    continue
+                    part = b":\n\n"
+                if not allowed():
+                    return
                 if part is None:  # it fell behind
                     _drain(queue)
                     part = self._snapshot()

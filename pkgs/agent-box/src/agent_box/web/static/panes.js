@@ -42,7 +42,20 @@ export class Pane {
     if (this.frame) this.frame.title = `Terminal of ${this.view.name}`;
   }
 
+  /** The page may have lost its terminals: one that was renamed asks for the old name. */
+  reconnected() {
+    if (this.frame && !this.frame.src.endsWith(`/t/${this.view.name}/`)) this.reload();
+  }
+
+  reload() {
+    this.frame.src = `${base}/t/${this.view.name}/`;
+  }
+
   update(view) {
+    // A new process may be in a new tmux session, which leaves the terminal of the old one dead.
+    if (this.frame && view.pid && this.view.pid && view.pid !== this.view.pid) {
+      setTimeout(() => { if (this.frame && TERMINAL.has(this.view.state) && this.view.attached === 0) this.reload(); }, 2000);
+    }
     const changed = this.view.state !== view.state || this.view.reason !== view.reason || !this.shown;
     this.view = view;
     this.restart.hidden = view.state === "unmanaged" || view.state === "stopped";

@@ -157,6 +157,7 @@ follow((kind, detail) => {
     pane.name();
     if (selected === detail.from) select(detail.to);
   } else if (kind === "state") notify(detail.view);
+  else if (kind === "connection" && state.connected) panes.forEach((pane) => pane.reconnected());
   else if (kind === "sessions" || kind === "problems") { settle(); render(); }
 });
 
