@@ -1,0 +1,138 @@
+"""The vocabulary of the browser side: what a scenario asks the box over HTTPS.
+
+The steps run inside the guest (`edge_client.py`), many in one go: a round trip into the guest
+costs seconds under emulation.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_box_harness.errors import RequestFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent_box_harness.box import Box
+
+CLIENT = Path(__file__).with_name("edge_client.py")
+CLIENT_PATH = "/opt/agent-box-stub/edge_client.py"
+
+COOKIE = "__Host-agent_box"
+
+PASSWORDS = {
+    "alice": "tulip-Anchor-vexing-orbit-maple",
+    "bob": "quartz Lemon-fjord:ribbon%slöth",
+    "agent": "walrus-Kettle-mantis-pillow-ivy",
+}
+"""What the users of a test sign in with. Nobody else ever does."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the edge answered."""
+
+    status: int
+    """0 where it hung up without an answer."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Names in lower case."""
+    body: str = ""
+
+    def all(self, name: str) -> list[str]:
+        """Return every value of a header."""
+        return [value for key, value in self.headers if key == name]
+
+    def one(self, name: str) -> str:
+        """Return the value of a header that occurs once; fails otherwise."""
+        values = self.all(name)
+        if len(values) != 1:
+            raise RequestFailedError(f"{name} occurs {len(values)} times: {self.headers}")
+        return values[0]
+
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request. The target is sent as it is."""
+
+    target: str
+    method: str = "GET"
+    headers: Headers = ()
+    body: str = ""
+
+    def step(self) -> dict[str, Any]:
+        """Return it as `edge_client` takes it."""
+        return {
+            "do": "ask",
+            "target": self.target,
+            "method": self.method,
+            "headers": self.headers,
+            "body": self.body,
+        }
+
+
+class Edge:
+    """The box as seen over HTTPS, from the machine itself unless told otherwise."""
+
+    def __init__(self, box: Box, *, address: str = "127.0.0.1", port: int = 443) -> None:
+        self.box = box
+        self.domain: str = box.document["web"]["domain"]
+        self.origin: str = box.document["web"]["origins"][0]
+        self._address, self._port = address, port
+        box.machine.write_file(CLIENT_PATH, CLIENT.read_bytes(), mode=0o755)
+
+    def steps(
+        self, steps: list[dict[str, Any]], *, prefix: str = "", timeout: float = 60
+    ) -> list[dict[str, Any]]:
+        """Carry out steps one after the other; `prefix` starts the client elsewhere."""
+        job = {
+            "domain": self.domain,
+            "address": self._address,
+            "port": self._port,
+            "steps": steps,
+        }
+        command = f"{prefix} python3 {CLIENT_PATH}"
+        done = self.box.run(command, timeout, stdin=json.dumps(job)).check("edge_client")
+        results: list[dict[str, Any]] = json.loads(done.out)
+        return results
+
+    def ask(self, requests: Iterable[Ask], **options: Any) -> list[Answer]:
+        """Send requests, each on a connection of its own."""
+        found = self.steps([request.step() for request in requests], **options)
+        return [
+            Answer(
+                result["status"],
+                tuple((name, value) for name, value in result.get("headers", [])),
+                result.get("body", result.get("error", "")),
+            )
+            for result in found
+        ]
+
+    def set_password(self, user: str) -> None:
+        """Give a user the password of the tests, on behalf of root."""
+        command = f"agent-box-gate set-password {user}"
+        self.box.run(command, stdin=PASSWORDS[user] + "\n").check(command)
+
+    def sign_in(self, user: str) -> str:
+        """Sign in the way the form does and return the `Cookie` header that a browser sends."""
+        (answer,) = self.ask([self.form(user, PASSWORDS[user])])
+        if answer.status != 303:
+            raise RequestFailedError(f"{user} cannot sign in: {answer}")
+        return answer.one("set-cookie").partition(";")[0]
+
+    def form(self, user: str, password: str) -> Ask:
+        """Return what the login form sends."""
+        from urllib.parse import urlencode
+
+        headers = (
+            ("Origin", self.origin),
+            ("Sec-Fetch-Site", "same-origin"),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+        )
+        body = urlencode({"user": user, "password": password})
+        return Ask("/login", "POST", headers, body)

@@ -1,0 +1,184 @@
+"""Plays browsers inside a guest: carries out steps from standard input, tells what came of each.
+
+Runs on the guest's own Python, so it uses the standard library alone. Requests are written byte by
+byte, because libraries would clean up the very addresses that scenarios try.
+
+    {"do": "ask", "method", "target", "headers": [[name, value]], "body"}  -> status, headers, body
+    {"do": "open", "as", "target", "headers"}          a WebSocket to a terminal -> status
+    {"do": "type", "as", "text"}
+    {"do": "read", "as", "until", "seconds"}           -> text, closed (without "until": to the end)
+    {"do": "close", "as"}
+    {"do": "run", "command"}                           -> rc, output, seconds
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import time
+from typing import Any
+
+PATIENCE = 20.0
+HEAD_ONLY = "text/event-stream"
+
+
+class Browsers:
+    """Open connections, by name."""
+
+    def __init__(self, domain: str, address: str, port: int) -> None:
+        self.domain, self.address, self.port = domain, address, port
+        self.open: dict[str, socket.socket] = {}
+        self.left: dict[str, bytes] = {}
+        self.context = ssl.create_default_context()
+        self.context.check_hostname = False
+        self.context.verify_mode = ssl.CERT_NONE
+
+    def connect(self) -> socket.socket:
+        """Open a connection; the certificate does not matter here."""
+        plain = socket.create_connection((self.address, self.port), timeout=PATIENCE)
+        return self.context.wrap_socket(plain, server_hostname=self.domain)
+
+    def request(self, step: dict[str, Any], more: list[list[str]]) -> socket.socket:
+        """Send one request on a connection of its own."""
+        body = step.get("body", "").encode()
+        given = [list(pair) for pair in step.get("headers", [])]
+        names = {name.lower() for name, _ in given}
+        head = [] if "host" in names else [["Host", self.domain]]
+        if body and "content-length" not in names:
+            head.append(["Content-Length", str(len(body))])
+        lines = [f"{step.get('method', 'GET')} {step['target']} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in [*head, *more, *given]]
+        connection = self.connect()
+        connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        return connection
+
+    def ask(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and read the answer; of a stream only its head."""
+        with self.request(step, [["Connection", "close"]]) as connection:
+            head, rest = _head(connection)
+            status, headers = _parse(head)
+            if HEAD_ONLY not in dict(headers).get("content-type", "") and status != 101:
+                while chunk := _receive(connection):
+                    rest += chunk
+        return {"status": status, "headers": headers, "body": rest.decode("utf-8", "replace")}
+
+    def ws(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Open the WebSocket of a terminal."""
+        key = base64.b64encode(os.urandom(16)).decode()
+        more = [["Connection", "Upgrade"], ["Upgrade", "websocket"],
+                ["Sec-WebSocket-Version", "13"], ["Sec-WebSocket-Key", key],
+                ["Sec-WebSocket-Protocol", "tty"]]  # fmt: skip
+        connection = self.request(step, more)
+        head, rest = _head(connection)
+        status, headers = _parse(head)
+        if status == 101:
+            hello = {"AuthToken": "", "columns": 100, "rows": 30}
+            connection.sendall(_frame(json.dumps(hello), text=True))
+            self.open[step["as"]], self.left[step["as"]] = connection, rest
+        else:
+            connection.close()
+        return {"status": status, "headers": headers}
+
+    def type(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Type into a terminal."""
+        self.open[step["as"]].sendall(_frame("0" + step["text"]))
+        return {}
+
+    def read(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Read until a text was shown, the connection ended, or time is over."""
+        connection, data, closed = self.open[step["as"]], self.left[step["as"]], False
+        end = time.monotonic() + step.get("seconds", PATIENCE)
+        until = step.get("until")
+        while not closed and time.monotonic() < end:
+            if until is not None and until in _shown(data):
+                break
+            connection.settimeout(max(end - time.monotonic(), 0.01))
+            try:
+                chunk = connection.recv(65536)
+            except TimeoutError:
+                break
+            except OSError:
+                chunk = b""
+            closed, data = not chunk, data + chunk
+        self.left[step["as"]] = b""
+        return {"text": _shown(data), "closed": closed}
+
+    def close(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Hang up."""
+        self.open.pop(step["as"]).close()
+        return {}
+
+    def run(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Run a command in between."""
+        began = time.monotonic()
+        done = subprocess.run(
+            ["sh", "-c", step["command"]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        output = done.stdout.decode("utf-8", "replace")
+        return {"rc": done.returncode, "output": output, "seconds": time.monotonic() - began}
+
+    def carry_out(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one step; an accident is a result, too."""
+        try:
+            name = {"open": "ws"}.get(step["do"], step["do"])
+            result: dict[str, Any] = getattr(self, name)(step)
+        except (OSError, ValueError, KeyError) as error:
+            return {"status": 0, "error": f"{type(error).__name__}: {error}", "headers": []}
+        return result
+
+
+def _receive(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536)
+    except OSError:
+        return b""
+
+
+def _head(connection: socket.socket) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        chunk = connection.recv(4096)
+        if not chunk:
+            break
+        data += chunk
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head, rest
+
+
+def _parse(head: bytes) -> tuple[int, list[tuple[str, str]]]:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = [line.partition(":") for line in lines]
+    return int(first.split()[1]), [(name.lower(), value.strip()) for name, _, value in pairs]
+
+
+def _frame(content: str, *, text: bool = False) -> bytes:
+    data, mask = content.encode(), os.urandom(4)
+    size = len(data)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
+    masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+    return bytes([0x81 if text else 0x82]) + length + mask + masked
+
+
+def _shown(data: bytes) -> str:
+    """Return what a terminal got to show, without what steers it."""
+    text = data.decode("utf-8", "replace")
+    return re.sub(r"\x1b(\[[0-9;?>=]*[A-Za-z]|\][^\x1b\x07]*(\x07|\x1b\\)|[()].|[=>78])", "", text)
+
+
+def main() -> None:
+    """Carry out a list of steps."""
+    job = json.load(sys.stdin)
+    browsers = Browsers(job["domain"], job["address"], job["port"])
+    json.dump([browsers.carry_out(step) for step in job["steps"]], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
