@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.limit(180)
 
+CEILINGS = {
+    "caddy.service": 1.4,
+    "agent-box-gate.service": 0.2,
+    "agent-box-settings-alice.service": 1.2,
+    "agent-box-terminal-alice.service": 2.7,  # the class of bob's sessions
+}
+"""Exposure by `systemd-analyze security`, 0 to 10. Figures here may only ever go down."""
+
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OTHER_METHODS = ("TRACE", "CONNECT", "PROPFIND", "get")
 
@@ -169,6 +177,24 @@ def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
         if answer.status == 401:
             assert answer.all("set-cookie") == [], ask
             assert answer.one("www-authenticate"), ask
+
+
+@pytest.mark.shared
+def test_units(edge: Edge) -> None:
+    """The units of the browser side are up, closed as far as their work allows, and none of them
+    is in a group that opens more than the sockets it needs.
+    """
+    box = edge.box
+    listing = box.run("systemd-analyze security --no-pager").check().out
+    exposure = {line.split()[0]: float(line.split()[1]) for line in listing.splitlines()[1:]}
+    assert {unit: exposure[unit] for unit, most in CEILINGS.items() if exposure[unit] > most} == {}
+    assert box.succeed("systemctl --failed --no-legend --plain") == ""
+    for unit in ("caddy", "agent-box-gate", "agent-box-terminal-alice"):
+        pid = outside.main_pid(box, f"{unit}.service")
+        status = box.read(f"/proc/{pid}/status")
+        groups = next(line for line in status.splitlines() if line.startswith("Groups:"))
+        group = next(line for line in status.splitlines() if line.startswith("Gid:")).split()[1]
+        assert set(groups.split()[1:]) <= {group}, unit
 
 
 @pytest.mark.shared
@@ -349,6 +375,90 @@ def test_vanished_browsers(edge: Edge, measured: Callable[[str, float], None]) -
     assert outside.processes(box, "bob", "tmux .* attach|agent_box/terminal") == []
     ask = {"do": "open", "as": "x", "target": "/bob/t/main/ws", "headers": headers}
     assert edge.steps([ask])[0]["status"] == 101
+
+
+ECHO = """
+import json, os, socket, sys
+path, pid = sys.argv[1], os.fork()
+if pid: os._exit(0)
+os.setsid()
+if os.path.exists(path): os.unlink(path)
+server = socket.socket(socket.AF_UNIX)
+server.bind(path)
+os.chmod(path, 0o666)
+server.listen()
+os.close(1); os.close(2)
+while True:
+    client = server.accept()[0]
+    data = b""
+    while b"\\r\\n\\r\\n" not in data: data += client.recv(65536)
+    client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\nContent-Length: %d\\r\\n"
+        b"Set-Cookie: __Host-agent_box=x; Path=/; Secure\\r\\nServer: echo\\r\\n"
+        b"Clear-Site-Data: cookies\\r\\nX-Frame-Options: ALLOWALL\\r\\n"
+        b"Access-Control-Allow-Origin: *\\r\\n\\r\\n%s" % (len(data), data))
+    client.close()
+"""
+"""A service in the place of a user's own that tells what it was sent."""
+
+
+def test_what_services_learn(edge: Edge) -> None:
+    """A user's service learns who asks, and no credential; what a client says about itself does
+    not reach it; and it can set no cookie on the origin that all users share.
+    """
+    box = edge.box
+    cookie = edge.sign_in("alice")
+    path = "/run/agent-box-settings/alice.sock"
+    box.succeed("systemctl stop agent-box-settings-alice.socket agent-box-settings-alice.service")
+    box.machine.write_file("/tmp/echo.py", ECHO, mode=0o755)
+    box.succeed(f"python3 /tmp/echo.py {path} </dev/null >/dev/null 2>&1")
+    forged = (
+        *with_cookie("theme=dark", cookie),
+        ("Authorization", "Bearer of-alice"),
+        ("Proxy-Authorization", "Basic of-alice"),
+        ("X-Agent-Box-User", "root"),
+        ("X-Agent-Box-User", "bob"),
+        ("X-Agent-Box-Login", "f" * 32),
+        ("X-Agent-Box-Owner", "alice"),
+        ("X-Agent-Box-Anything", "bob"),
+        ("X_Agent_Box_User", "bob"),
+        ("X-Forwarded-For", "192.0.2.99"),
+        ("X-Forwarded-Host", "evil.test"),
+        ("X-Forwarded-Proto", "http"),
+    )
+    (answer,) = edge.ask([Ask("/alice/api/sessions?x=1", headers=forged)])
+    assert answer.status == 200
+    first, *lines = answer.body.strip().split("\r\n")
+    assert first == "GET /alice/api/sessions?x=1 HTTP/1.1"
+    sent = [(name.lower(), value) for name, _, value in (line.partition(": ") for line in lines)]
+    ours = sorted(pair for pair in sent if "agent" in pair[0] and "box" in pair[0])
+    assert [name for name, _ in ours] == ["x-agent-box-login", "x-agent-box-user"]
+    assert ours[1][1] == "alice"
+    assert ours[0][1] != "f" * 32
+    assert dict(sent)["x-forwarded-for"] == "127.0.0.1"
+    assert dict(sent)["x-forwarded-host"] == edge.domain
+    assert dict(sent)["x-forwarded-proto"] == "https"
+    for secret in (cookie.partition("=")[2], "of-alice", "theme", "192.0.2.99", "evil.test"):
+        box.expect_not_in(answer.body, secret)
+    for name in ("set-cookie", "clear-site-data", "access-control-allow-origin", "server"):
+        assert answer.all(name) == []
+    assert answer.one("x-frame-options") == "SAMEORIGIN"
+
+
+@pytest.mark.shared
+def test_sizes(edge: Edge) -> None:
+    """What is too large is refused at once, and the log of requests has no secret in it."""
+    long = "x" * 40_000
+    cookie = edge.sign_in("alice")
+    asks = {
+        Ask("/login", "POST", (("Origin", edge.origin),), long): 413,
+        Ask("/alice/", headers=(("X-Long", long),)): 431,
+        Ask("/alice/api/sessions?token=very-secret", headers=with_cookie(cookie)): 200,
+    }
+    assert wrong(asks, edge.ask(asks)) == []
+    log = edge.box.succeed("journalctl -b -u caddy.service -o cat --no-pager | tail -n 40")
+    edge.box.expect_in(log, '"uri":"/alice/api/sessions?..."')
+    for secret in ("very-secret", cookie.partition("=")[2], COOKIE, PASSWORDS["alice"]):
+        edge.box.expect_not_in(log, secret)
 
 
 def connect(path: str) -> str:

@@ -82,6 +82,16 @@ def test_every_rendered_host_installs(host, accounts):
 # -- accounts ----------------------------------------------------------------
 
 
+def test_an_account_of_debian_is_kept_without_the_groups_of_debian(accounts):
+    accounts.group.append("www-data:x:33:mail,caddy")
+    caddy = {"name": "caddy", "uid": 239, "home": "/var/lib/caddy", "shell": "/bin/false",
+             "group": "caddy", "extraGroups": [], "system": True}  # fmt: skip
+    ids = accounts.add({"groups": [], "users": [caddy]})
+    assert ids == {"caddy": (996, 996)}
+    assert accounts.group[-1] == "www-data:x:33:mail"
+    assert sum(line.startswith("caddy:") for line in accounts.passwd) == 1
+
+
 def test_accounts_get_free_ids_and_groups(accounts):
     ids = accounts.add(
         {

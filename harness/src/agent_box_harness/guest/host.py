@@ -47,6 +47,10 @@ class Accounts:
             known = self._known(name)
             if known is not None:  # a service that Debian has an account for, too
                 ids[name] = known
+                self._leave_all(name)
+                for extra in user["extraGroups"]:
+                    self._group(extra, system=True)
+                    self._join(name, extra)
                 continue
             gid = self._group(user["group"], system=system)
             uid = user["uid"]
@@ -83,6 +87,13 @@ class Accounts:
         self.group.append(f"{name}:x:{gid}:")
         self.gshadow.append(f"{name}:!::")
         return gid
+
+    def _leave_all(self, user: str) -> None:
+        """Take a user out of the groups that Debian has put it in."""
+        for index, line in enumerate(self.group):
+            *rest, members = line.split(":")
+            left = [member for member in members.split(",") if member != user]
+            self.group[index] = ":".join([*rest, ",".join(left)])
 
     def _join(self, user: str, group: str) -> None:
         for index, line in enumerate(self.group):
