@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from agent_box_harness.machine import Machine
 
 HOST, USER, SESSION = "vm", "agent", "main"
+WEB_PORT = 8443
+"""Where browsers on this machine find the box; `hosts/vm.nix` knows it as one of its origins."""
+
 SEED_TIMEOUT = 30.0  # seconds at native speed for the seeded session to exist
 SETTLED = ("running", "waiting", "stopped", "crashed", "failed")
 
@@ -122,6 +125,7 @@ def stop(folder: Path) -> int:
 
 def attach(machine: Machine) -> int:
     """Put this terminal into the session; comes back when the person leaves."""
+    offer_browser(machine)
     command = f"agent-box-session attach {SESSION}"
     say(f"attaching to session {SESSION} of user {USER}")
     say("to leave, press Ctrl-b, then d; to stop the box: scripts/try --stop")
@@ -131,6 +135,21 @@ def attach(machine: Machine) -> int:
     status = subprocess.run(machine.interactive_argv(command, user=USER), check=False).returncode
     say("the box goes on running. Back in: scripts/try   Stop it: scripts/try --stop")
     return status
+
+
+def offer_browser(machine: Machine) -> None:
+    """Make the box reachable for a browser on this machine and say how to sign in."""
+    try:
+        machine.forward_port(WEB_PORT, 443)
+    except (HarnessError, OSError) as error:
+        say(f"no browser this time, port {WEB_PORT} cannot be forwarded: {error}")
+        return
+    made = Box(machine).run(f"agent-box-gate setup-code {USER}")
+    code = made.out.strip().rpartition(" ")[2] if made.rc == 0 else ""
+    say(f"in the browser: https://localhost:{WEB_PORT}/ (it warns of the box's own certificate)")
+    if code:
+        address = f"https://localhost:{WEB_PORT}/login?setup=1"
+        say(f"the first time, choose a password: {address} with the code {code}")
 
 
 def report(box: Box) -> None:
