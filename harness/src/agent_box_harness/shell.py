@@ -31,6 +31,8 @@ MAX_COMMAND = 120_000
 TIMED_OUT = 124
 """Exit status of a command that ran out of time, from timeout(1)."""
 
+_SYNC_SECONDS = 60.0
+"""Patience with the first answer of a shell: an emulated guest that boots on a busy machine."""
 _STRICT = "set -euo pipefail; "
 _INPUT = "/run/agent-box-harness-$$.stdin"
 
@@ -79,7 +81,7 @@ class ShellChannel:
                 return False
             self.booting = False
             self._buffer = b""
-        self.synchronize(max(seconds, 10.0))
+        self.synchronize(max(seconds, _SYNC_SECONDS))
         self.ready = True
         return True
 
