@@ -105,7 +105,8 @@ def test_formatted_disk_has_a_file_system() -> None:
 def _ledger(*steps: tuple[str, str, str]) -> Ledger:
     ledger = Ledger()
     for step, op, name in steps:
-        ledger.take({"step": step, "op": op, "name": name, "id": f"id of {name}", "error": "no"})
+        told = {"step": step, "op": op, "name": name, "id": f"id of {name}"}
+        ledger.take({**told, "code": "conflict", "error": "no"})
     return ledger
 
 
@@ -136,11 +137,20 @@ def test_unanswered_may_be_either_and_then_holds(
     assert len(ledger.compare(other)) == 1
 
 
-def test_refused_changes_nothing() -> None:
+def test_refused_is_told_and_no_answer() -> None:
     ledger = _ledger(("asks", "add", "one"), ("refused", "add", "one"))
-    assert ledger.refusals == ["add one: no"]
+    assert ledger.refused == ["add one: no"]
     assert ledger.answers == 0
-    assert "never asked for" in ledger.compare({"one": "id of one"})[0]
+    assert ledger.listed == {}
+
+
+@pytest.mark.parametrize("found", [{}, {"one": "id of one"}])
+def test_an_internal_error_leaves_it_open(found: dict[str, str]) -> None:
+    ledger = _ledger(*ADDED, ("asks", "rm", "one"))
+    error = {"code": "internal", "error": "tmux does not answer"}
+    ledger.take({"step": "refused", "op": "rm", "name": "one", **error})
+    assert ledger.refused == []
+    assert ledger.compare(found) == []
 
 
 def test_witness_answers_after_it_has_taken_note() -> None:

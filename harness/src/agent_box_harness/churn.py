@@ -10,7 +10,7 @@ supervisor and once after its answer has come:
 
     {"step": "asks", "op": "add", "name": …}
     {"step": "done", "op": "add", "name": …, "id": …}
-    {"step": "refused", "op": "rm", "name": …, "error": …}
+    {"step": "refused", "op": "rm", "name": …, "code": …, "error": …}
 
 Only the standard library: the file is copied into the guest as it is and runs there alone.
 """
@@ -63,7 +63,8 @@ class Worker:
         self.tell(step="asks", op=op, name=name)
         answer = self.request(op, {"name": name, **args})
         if not answer["ok"]:
-            self.tell(step="refused", op=op, name=name, error=answer["error"]["message"])
+            error = answer["error"]
+            self.tell(step="refused", op=op, name=name, code=error["code"], error=error["message"])
             return
         session = answer["result"]["session"] or {}
         self.tell(step="done", op=op, name=name, id=session.get("id"))

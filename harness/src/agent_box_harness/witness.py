@@ -27,7 +27,8 @@ class Ledger:
         """Names that must never be seen again."""
         self.unanswered: dict[str, str] = {}
         """Name -> operation that was asked for and not answered."""
-        self.refusals: list[str] = []
+        self.refused: list[str] = []
+        """Answers that say that a request made no sense, which none of ours does."""
         self.answers = 0
 
     def take(self, step: Mapping[str, Any]) -> None:
@@ -36,10 +37,13 @@ class Ledger:
         if step["step"] == "asks":
             self.unanswered[name] = op
             return
-        self.unanswered.pop(name)
         if step["step"] == "refused":
-            self.refusals.append(f"{op} {name}: {step['error']}")
+            # An internal error (a machine too busy to answer in time) tells nothing about what
+            # was done: the request stays unanswered.
+            if step["code"] != "internal":
+                self.refused.append(f"{op} {name}: {step['error']}")
             return
+        del self.unanswered[name]
         self.answers += 1
         if op == "add":
             self.listed[name] = str(step["id"])
