@@ -190,7 +190,8 @@ def load(path: Path | None = None) -> Box:
         raw = path.read_bytes()
     except OSError as error:
         raise InternalError(
-            f"cannot read {path}: {error.strerror}. Is services.agent-box.enable set on this machine?"
+            f"cannot read {path}: {error.strerror}. "
+            "Is services.agent-box.enable set on this machine?"
         ) from error
     try:
         box = msgspec.json.decode(raw, type=Box)
