@@ -185,7 +185,7 @@ def run(driver_globals: dict[str, Any], scenario: str, arguments: tuple[str, ...
 
         with machine:
             code = pytest.main(
-                ["-p", "agent_box_harness.plugin", "-p", "no:cacheprovider",
+                ["-p", "agent_box_harness", "-p", "no:cacheprovider",
                  f"--basetemp={Path(name) / 'pytest'}", *arguments, scenario],
                 plugins=[_Plugin(install)],
             )  # fmt: skip
