@@ -35,7 +35,6 @@ let
   permissions = lib.concatMapStringsSep ", " (name: "${name}=()") [
     "accelerometer"
     "autoplay"
-    "bluetooth"
     "camera"
     "display-capture"
     "geolocation"

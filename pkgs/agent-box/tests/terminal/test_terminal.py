@@ -164,6 +164,14 @@ def until(check, seconds: float = 10) -> None:
         time.sleep(0.02)
 
 
+VIEWS = (
+    view("main", "running"),
+    view("two", "stopped"),
+    view("three", "starting", "waits for memory"),
+    view("four", "failed", "exit 3"),
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -176,30 +184,55 @@ def until(check, seconds: float = 10) -> None:
         (("ma:in", LOGIN), "no session of that name"),
         (("-N", LOGIN), "no session of that name"),
         (("_own", LOGIN), "no session of that name"),
-        (("mai", LOGIN), "There is no session mai. There are: main, two."),
-        (("two", LOGIN), "two is stopped. Start it in the workspace"),
-        (("three", LOGIN), "three is starting (waits for memory)"),
-        (("four", LOGIN), "four has failed (exit 3)"),
     ],
 )
-def test_says_why_there_is_nothing_to_show(stand, arguments, said):
+def test_refuses_for_good(stand, arguments, said):
     stand.tmux("-f", "/dev/null", "new-session", "-d", "-s", "main", "sh")
-    stand.supervise(
-        view("main", "running"),
-        view("two", "stopped"),
-        *([view("three", "starting", "waits for memory")] if "three" in arguments else []),
-        *([view("four", "failed", "exit 3")] if "four" in arguments else []),
-    )
+    stand.supervise(*VIEWS)
     terminal = stand.open(*arguments)
     assert said in terminal.read()
     assert terminal.status() == 0
     assert stand.tmux("list-clients") == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mai", "There is no session mai. There are: four, main, three, two."),
+        ("two", "two is stopped. Start it in the workspace"),
+        ("three", "three is starting (waits for memory)"),
+        ("four", "four has failed (exit 3)"),
+    ],
+)
+def test_says_why_there_is_nothing_to_show_and_looks_again(stand, name, said):
+    stand.tmux("-f", "/dev/null", "new-session", "-d", "-s", "main", "sh")
+    stand.supervise(*VIEWS)
+    terminal = stand.open(name, LOGIN)
+    assert said in terminal.read("look again.")
+    terminal.text = ""
+    os.write(terminal.descriptor, b"\x03\r")
+    assert said in terminal.read("look again.")
+    (stand.live / LOGIN).unlink()
+    assert "Your login has ended" in terminal.read()
+    assert terminal.status() == 0
+    assert stand.tmux("list-clients") == ""
+
+
+def test_shows_a_session_that_has_come_meanwhile(stand):
+    stand.tmux("-f", "/dev/null", "new-session", "-d", "-s", "other", "sh")
+    terminal = stand.open("main", LOGIN)
+    terminal.read("look again.")
+    stand.tmux("new-session", "-d", "-s", "main", "sh")
+    os.write(terminal.descriptor, b"\r")
+    terminal.read("[main]")
+    os.write(terminal.descriptor, b"echo =$((6*7))=\r")
+    terminal.read("=42=")
+
+
 def test_shows_the_very_session_and_no_other(stand):
     stand.tmux("-f", "/dev/null", "new-session", "-d", "-s", "main-two", "sh")
     stand.supervise(view("main", "running"), view("main-two", "running"))
-    assert "main has no terminal" in stand.open("main", LOGIN).read()
+    assert "main has no terminal" in stand.open("main", LOGIN).read("look again.")
     terminal = stand.open("main-two", LOGIN)
     os.write(terminal.descriptor, b"echo =$((6*7))=\r")
     terminal.read("=42=")
@@ -207,7 +240,7 @@ def test_shows_the_very_session_and_no_other(stand):
 
 
 def test_works_while_the_supervisor_is_down_and_starts_no_server(stand):
-    assert "main has no terminal" in stand.open("main", LOGIN).read()
+    assert "main has no terminal" in stand.open("main", LOGIN).read("look again.")
     assert not list(stand.run_dir.glob("tmux-*/agent-box"))
     stand.tmux("-f", "/dev/null", "new-session", "-d", "-s", "main", "sh")
     stand.open("main", LOGIN).read("[main]")

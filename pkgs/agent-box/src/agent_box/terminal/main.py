@@ -3,8 +3,8 @@
 Attaches to the session of that very name or says why it cannot; no other session is ever shown.
 Then a small watcher takes this process over and ends the terminal together with its login.
 
-Ends with status 0 whenever trying again would be of no use: on any other one the page of ttyd
-connects anew by itself.
+Where there is nothing to show it says so and waits for Enter. It must not end then, because ttyd's
+page would connect anew at once, again and again.
 """
 
 from __future__ import annotations
@@ -36,14 +36,25 @@ _LOGIN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _PATIENCE = 5.0  # seconds for tmux to answer
 
 
+AGAIN = "Press Enter to look again."
+
+
 class Refusal(Exception):  # noqa: N818 - a text for the person, not an accident
     """Why there is nothing to show."""
+
+
+class Final(Refusal):
+    """Why there will never be."""
 
 
 def main() -> None:
     """Attach, or explain."""
     try:
         name, live = _arguments(sys.argv[1:])
+    except Final as refused:
+        print(f"\n  {refused}\n", flush=True)
+        return
+    try:
         box = config.load()
         user = config.current_user(box)
         check(name, Client(user.runtime_dir))
@@ -53,20 +64,19 @@ def main() -> None:
         expect(box.programs.tmux, name, environment)
         pid = start(command, environment)
     except (Refusal, AgentBoxError) as refused:
-        print(f"\n  {refused}\n", flush=True)
-        return
+        watch.hold(f"\n  {refused}\n\n  {AGAIN}\n", live, [sys.executable, "-I", *sys.argv])
     watch.become(pid, live)
 
 
 def _arguments(given: list[str]) -> tuple[str, Path]:
     if len(given) != 2 or not _LOGIN.fullmatch(given[1]):
-        raise Refusal("This terminal was opened without saying which session it is for.")
+        raise Final("This terminal was opened without saying which session it is for.")
     name, login = given
     if not naming.is_valid(name):
-        raise Refusal("There is no session of that name.")
+        raise Final("There is no session of that name.")
     live = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / login
     if not live.exists():
-        raise Refusal(watch.ENDED)
+        raise Final(watch.ENDED)
     return name, live
 
 
@@ -117,9 +127,9 @@ def expect(tmux: str, name: str, environment: dict[str, str]) -> None:
             ask, env=environment, capture_output=True, timeout=_PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
-        raise Refusal("The sessions do not answer at the moment. Reload to look again.") from None
+        raise Refusal("The sessions do not answer at the moment.") from None
     if done.returncode != 0:
-        raise Refusal(f"{name} has no terminal at the moment. Reload to look again.")
+        raise Refusal(f"{name} has no terminal at the moment.")
 
 
 def start(command: list[str], environment: dict[str, str]) -> int:
