@@ -113,6 +113,24 @@ rec {
     PrivateNetwork = true;
   };
 
+  # Renders sites as root: reads lists of users with their rights, looks at who listens
+  # on which port, runs Caddy to check and load what it wrote.
+  sites = daemon // {
+    CapabilityBoundingSet = [
+      "CAP_CHOWN"
+      "CAP_DAC_OVERRIDE"
+      "CAP_SETGID"
+      "CAP_SETUID"
+    ];
+    # For files and folders of users.
+    ProtectHome = "read-only";
+    # Takes on the user's rights.
+    SystemCallFilter = [
+      "@system-service"
+      "~@resources"
+    ];
+  };
+
   # The edge: the only one that the network reaches.
   edge = daemon // {
     AmbientCapabilities = "CAP_NET_BIND_SERVICE";
@@ -141,6 +159,17 @@ rec {
         "AF_UNIX"
       ];
       IPAddressAllow = "127.0.0.1";
+    };
+
+  # Folders of a user that are sites: reads files, never writes any.
+  siteFiles =
+    user:
+    base user
+    // closed
+    // {
+      BindPaths = [ ];
+      BindReadOnlyPaths = [ "/home/${user}" ];
+      PrivateNetwork = true;
     };
 
   # The tmux server of a user and every pane in it.

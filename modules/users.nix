@@ -38,6 +38,8 @@ let
     "agent-box-"
     "gate-"
     "settings-"
+    "site-files-"
+    "sites-"
     "supervisor-"
     "systemd-"
     "terminal-"

@@ -41,6 +41,7 @@ in
     ./edge.nix
     ./files.nix
     ./gate.nix
+    ./sites.nix
     ./terminal.nix
     ./workspace.nix
   ];

@@ -369,6 +369,8 @@ in
         others
       ]
       ++ lib.optional web.redirectHttp plain
+      # Sites of users. The variable is for trying another file before it takes the place of this.
+      ++ [ "import {$AGENT_BOX_SITES:/var/lib/agent-box-sites/*.caddy}\n" ]
     );
 
     environment.etc."caddy/Caddyfile".text = web.caddyfile;

@@ -1,0 +1,243 @@
+"""Sites: what users publish under host names of their own, and what they cannot publish."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent_box_harness.edge import PASSWORDS, Edge
+
+if TYPE_CHECKING:
+    from agent_box_harness.box import Box
+
+pytestmark = pytest.mark.limit(180)
+
+CEILINGS = {"agent-box-sites.service": 2.0, "agent-box-site-files-alice.service": 1.0}
+"""Exposure by `systemd-analyze security`, 0 to 10. Figures here may only ever go down."""
+
+
+@pytest.fixture
+def edge(box: Box) -> Edge:
+    for unit in ("caddy", "agent-box-gate"):
+        box.wait_for_unit(f"{unit}.service")
+    edge = Edge(box)
+    for user in box.users:
+        edge.set_password(user)
+    return edge
+
+
+def listen(box: Box, user: str, port: int, address: str = "127.0.0.1") -> None:
+    """Have a program of the user answer every request with what it was asked."""
+    program = (
+        "import http.server as h\n"
+        "class H(h.BaseHTTPRequestHandler):\n"
+        "  def do_GET(self):\n"
+        f"    text = '{user} {port}\\n' + str(self.headers)\n"
+        "    self.send_response(200)\n"
+        "    self.send_header('Set-Cookie', 'a=b; Domain=box.test; Path=/')\n"
+        "    self.end_headers(); self.wfile.write(text.encode())\n"
+        "  do_POST = do_GET\n"
+        f"class S(h.HTTPServer): address_family = {10 if ':' in address else 2}\n"
+        f"S(('{address}', {port}), H).serve_forever()\n"
+    )
+    path = f"/opt/site-{user}-{port}.py"
+    box.machine.write_file(path, program.encode(), mode=0o644)
+    box.succeed(f"systemd-run --quiet --uid={user} --unit=site-{user}-{port} python3 {path}")
+    box.wait_for(f"port {port}", lambda: box.run(f"ss -ltn | grep -q ':{port} '").rc == 0)
+
+
+def curl(box: Box, host: str, path: str = "/", options: str = "") -> tuple[int, str]:
+    """Return status and body (headers before it) of a site's answer; 0 without any."""
+    command = (
+        f"curl -ski --max-time 10 --path-as-is --resolve {host}:443:127.0.0.1 {options}"
+        f" -w '\\n%{{http_code}}' 'https://{host}{path}'"
+    )
+    out = box.run(command).out
+    body, _, code = out.rpartition("\n")
+    return int(code or 0), body
+
+
+def basic(user: str) -> str:
+    return f"-u '{user}:{PASSWORDS[user]}'"
+
+
+def add(box: Box, user: str, arguments: str) -> dict[str, Any]:
+    result = box.as_user(user, f"agent-box-site add {arguments} --json").check(arguments)
+    found: dict[str, Any] = json.loads(result.out)
+    return found
+
+
+def listing(box: Box, user: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        box.as_user(user, "agent-box-site ls --json").check("ls").out
+    )
+    return found
+
+
+def declare(box: Box, user: str, text: str) -> dict[str, Any]:
+    """Write the user's file by hand and return the listing when it has been looked at."""
+    path = f"{box.home(user)}/.config/agent-box/sites.json"
+    box.as_user(user, f"cat >{path}.new && mv {path}.new {path}", stdin=text).check("write")
+    command = (
+        f"sha256sum <{path} | cut -c1-64 | xargs -I@ grep -q @ /run/agent-box-sites/{user}.json"
+    )
+    box.wait_for("the helper", lambda: box.run(command).rc == 0)
+    return listing(box, user)
+
+
+def still_answers(edge: Edge) -> None:
+    """The box itself, and the site that was there before."""
+    assert curl(edge.box, "box.test", "/login")[0] == 200
+    status, body = curl(edge.box, "shop-alice.box.test")
+    assert (status, "alice 3000" in body) == (200, True)
+
+
+@pytest.mark.needs("reboot")
+def test_sites(edge: Edge) -> None:
+    """A user's own port and folder are served, with the password unless public; whatever is not
+    the user's is refused with a reason, and nothing of it harms the others, not after a reboot.
+    """
+    box = edge.box
+    listen(box, "alice", 3000)
+    listen(box, "bob", 4000)
+
+    # her own port, for everybody
+    site = add(box, "alice", "shop --port 3000 --public")
+    assert (site["state"], site["url"]) == ("served", "https://shop-alice.box.test/")
+    still_answers(edge)
+    status, body = curl(box, "shop-alice.box.test", options="-H 'X-Agent-Box-User: bob'")
+    assert "set-cookie: a=b; Path=/" in body
+    assert "X-Agent-Box-User" not in body
+    assert box.as_user("alice", "agent-box-site add shop --port 3000").rc == 4
+    assert box.as_user("alice", "agent-box-site add low --port 80").rc == 2
+    assert box.as_user("alice", "agent-box-site add 'a b' --port 3000").rc == 2
+    assert box.as_user("alice", "agent-box-site add x --dir /etc").rc == 2
+    assert box.as_user("alice", "agent-box-site rm nothing").rc == 3
+
+    # behind the login: the user's own password only, and never shown to the program
+    add(box, "alice", "desk --port 3000")
+    host = "desk-alice.box.test"
+    status, body = curl(box, host, options="-H 'Accept: text/html' -H 'Sec-Fetch-Mode: navigate'")
+    assert status == 401
+    assert "www-authenticate: Basic" in body
+    assert curl(box, host, options=f"-b '{edge.sign_in('alice')}'")[0] == 401
+    assert curl(box, host, options=basic("bob"))[0] == 403
+    for path in ("/", "/bob/", "/bob/t/main", "//x", "/../y"):
+        status, body = curl(box, host, path, basic("alice"))
+        assert (status, "alice 3000" in body) == (200, True), path
+        assert "Authorization" not in body
+    good = basic("alice")
+    assert curl(box, host, options=f"{good} -X POST -H 'Origin: https://{host}'")[0] == 200
+    for origin in ("https://box.test", "https://shop-alice.box.test", "null", f"https://{host}.x"):
+        for method in ("GET", "POST"):
+            options = f"{good} -X {method} -H 'Origin: {origin}'"
+            assert curl(box, host, options=options)[0] == 403, origin
+    assert curl(box, host, options=f"{good} -H 'Sec-Fetch-Site: same-site'")[0] == 403
+
+    # a folder
+    home = box.home("alice")
+    box.as_user(
+        "alice",
+        f"mkdir -p {home}/sites/blog/.git && cd {home}/sites/blog && echo hello >index.html &&"
+        " echo secret >.git/config && echo private >~/private && ln -s ~/private leak &&"
+        " ln -s /etc/passwd passwd && ln -s /etc ../etc",
+    ).check("folder")
+    add(box, "alice", "blog --dir blog --public --host letters")
+    status, body = curl(box, "letters.box.test")
+    assert (status, "hello" in body) == (200, True)
+    for path in ("/leak", "/passwd", "/.git/config", "/../../private", "/%2e%2e/%2e%2e/private"):
+        status, body = curl(box, "letters.box.test", path)
+        assert status in (400, 404), path
+        assert "private" not in body
+    result = box.as_user("alice", "agent-box-site add etc --dir etc --public")
+    assert (result.rc, "leads out of" in result.err) == (4, True)
+
+    # what is bob's: his port, his name, a host name that alice has
+    result = box.as_user("alice", "agent-box-site add spy --port 4000 --public")
+    assert (result.rc, "another user's program" in result.err) == (4, True)
+    assert curl(box, "spy-alice.box.test")[0] in (0, 421)
+    still_answers(edge)
+    for label in ("shop-bob", "letters"):
+        found = declare(
+            box,
+            "bob" if label == "letters" else "alice",
+            json.dumps(
+                {
+                    "version": 1,
+                    "sites": {
+                        "shop": {"port": 3000, "public": True},
+                        "x": {"port": 4000, "host": label},
+                        "letters": {"dir": "blog", "public": True, "host": "letters"},
+                    }
+                    if label == "shop-bob"
+                    else {"x": {"port": 4000, "host": label}, "mine": {"port": 4000}},
+                }
+            ),
+        )
+        states = {each["name"]: each["state"] for each in found["sites"]}
+        assert states["x"] == "refused", found
+        still_answers(edge)
+    assert listing(box, "bob")["sites"][1]["state"] == "served"
+    assert "hello" in curl(box, "letters.box.test")[1]
+
+    # data of every kind: each bad entry is refused, the good one among them is served
+    bad: dict[str, Any] = {
+        "port as text": {"port": "3000"}, "both": {"port": 3000, "dir": "blog"}, "none": {},
+        "Upper": {"port": 3000}, "foreign": {"port": 3000, "host": "evil.example"},
+        "inject": {"port": 3000, "host": "a {\nrespond hi\n}"}, "more": {"port": 3000, "x": 1},
+        "dots": {"dir": "../.ssh"}, "far": {"dir": "/home/bob/sites/x"}, "list": [], "null": None,
+        "high": {"port": 70000}, "bool": {"port": True}, "new\nline": {"port": 3000},
+        "brace": {"dir": "blog}"},
+    }  # fmt: skip
+    good_one = {"shop": {"port": 3000, "public": True}}
+    found = declare(box, "alice", json.dumps({"version": 1, "sites": {**bad, **good_one}}))
+    states = {each["name"]: each["state"] for each in found["sites"]}
+    assert states == {**dict.fromkeys(bad, "refused"), "shop": "served"}
+    assert all(each["reason"] for each in found["sites"] if each["state"] == "refused")
+    still_answers(edge)
+
+    # no list at all: the last good one stays in force
+    for text in ("{", "[]", '{"version": 1, "sites": {"a": {}, "a": {}}}', "[" * 100_000, "\0" * 9):
+        found = declare(box, "alice", text)
+        assert "last good" in found["problem"]
+        still_answers(edge)
+    assert box.as_user("alice", "agent-box-site add late --port 3000").rc == 4
+
+    # a flood
+    many = {f"s{number}": {"port": 3000, "public": True} for number in range(1000)}
+    found = declare(box, "alice", json.dumps({"version": 1, "sites": {**good_one, **many}}))
+    assert len(found["sites"]) == 21
+    assert "20 sites at most" in found["sites"][-1]["reason"]
+    still_answers(edge)
+
+    # a port that somebody else takes over is given up at the next look
+    declare(box, "alice", json.dumps({"version": 1, "sites": good_one}))
+    box.succeed("systemctl stop site-alice-3000")
+    assert curl(box, "shop-alice.box.test")[0] == 502
+    listen(box, "bob", 3000)
+    box.succeed("systemctl start agent-box-sites-check.service")
+    assert listing(box, "alice")["sites"][0]["state"] == "refused"
+    assert curl(box, "shop-alice.box.test")[0] in (0, 421)
+    box.succeed("systemctl stop site-bob-3000")
+    listen(box, "alice", 3000)
+    box.succeed("systemctl start agent-box-sites-check.service")
+    still_answers(edge)
+
+    assert box.succeed("systemctl --failed --no-legend --plain") == ""
+    for unit, most in CEILINGS.items():
+        judged = box.succeed(f"systemd-analyze security --no-pager {unit} | tail -n 1")
+        assert float(judged.rpartition(": ")[2].split()[0]) <= most, unit
+
+    # the edge reads its file at the start, before anybody looks at the lists again
+    box.succeed("systemctl restart caddy")
+    still_answers(edge)
+    box.reboot()
+    box.wait_for_unit("caddy.service")
+    listen(box, "alice", 3000)
+    still_answers(edge)
+    box.wait_for_unit("agent-box-sites.path")
+    assert box.as_user("alice", "agent-box-site rm shop").rc == 0
+    assert curl(box, "shop-alice.box.test")[0] in (0, 421)
+    assert curl(box, "box.test", "/login")[0] == 200
