@@ -80,10 +80,11 @@ def scenarios(repo: Path, pytest_arguments: list[str]) -> int:
     reports = repo / "build/reports" / time.strftime("%Y%m%d-%H%M%S")
     named = any(argument.startswith(SCENARIOS) for argument in pytest_arguments)
     where = [] if named else [SCENARIOS]
-    return pytest(
-        sys.executable,
-        ["-v", "--durations=10", f"--box-reports={reports}", *where, *pytest_arguments],
-    )
+    # A guest waits most of the time, so two go together; whoever debugs wants one at a time.
+    alone = ("-n", "--pdb", "-s", "--capture")
+    parallel = () if any(a.startswith(alone) for a in pytest_arguments) else PARALLEL
+    options = ["-v", "--durations=10", f"--box-reports={reports}", *parallel]
+    return pytest(sys.executable, [*options, *where, *pytest_arguments])
 
 
 class Interpreter:
