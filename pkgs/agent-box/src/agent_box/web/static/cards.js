@@ -207,6 +207,8 @@ export function account(section, head) {
       toast(`${address.value.trim()} may sign in again in a moment.`);
     });
   }
+  // Nothing tells of a login made elsewhere: look when somebody comes back to this page.
+  addEventListener("focus", load);
   load();
 }
 

@@ -9,6 +9,25 @@ const TERMINAL = new Set(["running", "waiting", "unmanaged"]);
 /** Terminals kept open in the background: each costs the box a process. */
 const KEPT = matchMedia("(max-width: 700px)").matches ? 3 : 12;
 
+/** Pixels: makes cells of most monospaced fonts eight pixels wide. Canvases cut to whole ones. */
+const FONT_SIZE = 13.4;
+
+/**
+ * Let the terminal of a frame fill it. ttyd's page counts columns before it draws on a canvas, whose
+ * cells are narrower: a part of the width would stay empty.
+ */
+function fit(frame) {
+  const target = frame.contentWindow;
+  const watch = new MutationObserver(() => {
+    if (!target.term || !target.document.querySelector(".xterm-screen canvas")) return;
+    watch.disconnect();
+    target.term.options.fontSize = FONT_SIZE;
+    target.dispatchEvent(new Event("resize"));
+  });
+  watch.observe(target.document, { childList: true, subtree: true });
+  setTimeout(() => watch.disconnect(), 20000);
+}
+
 export class Pane {
   constructor(view, hooks) {
     this.hooks = hooks;
@@ -116,6 +135,7 @@ export class Pane {
     }
     if (!inside) return;
     if (inside.querySelector("form[action='/login']")) { signedOut(); return; }
+    fit(this.frame);
     this.hooks.terminal(this.frame);
     if (this.active && this.hooks.wantsFocus()) this.hooks.focus(this.frame);
   }
