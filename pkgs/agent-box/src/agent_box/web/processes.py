@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ def start_time(pid: int | None) -> float | None:
         return None
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        rows = Path("/proc/stat").read_bytes().splitlines()
-        booted = next(int(row.split()[1]) for row in rows if row.startswith(b"btime "))
+        # The kernel tells the time of boot in whole seconds only, too coarse for what is restarted
+        # right after a change.
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         return booted + int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, StopIteration):
+    except (OSError, ValueError, IndexError):
         return None
