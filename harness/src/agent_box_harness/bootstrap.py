@@ -38,6 +38,8 @@ GUEST = {
     "npm": "npm",
 }
 CONTAINER = {"systemd-container": "systemd-nspawn"}
+# What tests skip with a reason where it cannot be had: Ubuntu's is no ordinary package.
+BROWSER = {"chromium": "chromium"}
 
 
 def say(text: str) -> None:
@@ -46,7 +48,7 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def stop(text: str) -> None:
+def give_up(text: str) -> None:
     """End with a message that names the remedy."""
     say(text)
     sys.exit(1)
@@ -64,6 +66,8 @@ def packages_for(arguments: list[str], *, root: bool) -> dict[str, str]:
         needs.update(GUEST)
         if root:
             needs.update(CONTAINER)
+    if command == "test" and part != "unit":
+        needs.update(BROWSER)
     return needs
 
 
@@ -80,15 +84,18 @@ def missing_packages(needs: dict[str, str]) -> list[str]:
     return [package for package, proof in needs.items() if not present(proof)]
 
 
-def install_packages(packages: list[str]) -> None:
-    """Install by name with apt-get, as root or through sudo."""
+def install_packages(packages: list[str], *, optional: bool = False) -> None:
+    """Install by name with apt-get, as root or through sudo; a failure ends it, if not optional."""
+    stop = say if optional else give_up
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
         stop(f"please install the equivalents of these Debian packages: {names}")
+        return
     prefix: list[str] = []
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
             stop(f"these packages are missing; as root: apt-get install {names}")
+            return
         prefix = ["sudo", "env"]
     else:
         prefix = ["env"]
@@ -111,7 +118,7 @@ def pick_python() -> str:
         found = shutil.which(f"python3.{minor}")
         if found:
             return found
-    stop(f"Python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is needed")
+    give_up(f"Python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is needed")
     raise SystemExit(1)
 
 
@@ -133,7 +140,7 @@ def make_venv(venv: Path, python: str) -> Path:
     shutil.rmtree(venv, ignore_errors=True)
     if subprocess.run([python, "-m", "venv", str(venv)], check=False).returncode != 0:
         if shutil.which("apt-get") is None:
-            stop(f"{python} cannot make virtual environments: its venv module is missing")
+            give_up(f"{python} cannot make virtual environments: its venv module is missing")
         shutil.rmtree(venv, ignore_errors=True)
         install_packages(["python3-venv"])
         subprocess.run([python, "-m", "venv", str(venv)], check=True)
@@ -179,8 +186,11 @@ def main(arguments: list[str]) -> None:
             os.environ["AGENT_BOX_READY"] = "nix"
             os.execvp(argv[0], argv)  # noqa: S606 - argv, no shell
     missing = missing_packages(packages_for(arguments, root=os.geteuid() == 0))
-    if missing:
-        install_packages(missing)
+    needed = [package for package in missing if package not in BROWSER]
+    if needed:
+        install_packages(needed)
+    if len(needed) < len(missing):
+        install_packages(list(BROWSER), optional=True)
     interpreter = make_venv(VENV, pick_python())
     argv = [str(interpreter), "-m", "agent_box_harness.cli", *arguments]
     os.execv(argv[0], argv)  # noqa: S606 - argv, no shell
