@@ -1,0 +1,194 @@
+"""The vocabulary of a person at a browser: Debian's chromium, driven through Playwright.
+
+The browser runs beside the guest and reaches it through a forwarded port, by the box's own name
+and port, so that origins, cookies and security headers are those of a real visit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from agent_box_harness.edge import PASSWORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, BrowserContext, Frame, Page
+
+    from agent_box_harness.box import Box
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+DESKTOP = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+PATIENCE = 15.0  # seconds at native speed for anything to appear
+
+_SCREEN = """() => {
+  const buffer = window.term?.buffer.active;
+  if (!buffer) return "";
+  const lines = [];
+  for (let row = 0; row < window.term.rows; row += 1) {
+    lines.push(buffer.getLine(buffer.viewportY + row)?.translateToString(true) ?? "");
+  }
+  return lines.join("\\n").trimEnd();
+}"""
+
+
+def missing() -> str | None:
+    """Say why there can be no browser here, or None."""
+    if shutil.which("chromium") is None:
+        return "chromium is not installed"
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed"
+    return None
+
+
+def axe() -> Path | None:
+    """Return axe-core's script, if this machine has one; `AXE_CORE` names it."""
+    places = (
+        Path(os.environ.get("AXE_CORE", "/nowhere")),
+        Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js",
+    )
+    return next((path for path in places if path.is_file()), None)
+
+
+class Visitor:
+    """People at browsers, each with cookies of their own."""
+
+    def __init__(self, box: Box, browser: Browser, folder: Path) -> None:
+        self.box = box
+        self.origin: str = box.document["web"]["origins"][0]
+        self.patience = PATIENCE * box.machine.time_factor
+        self.problems: list[str] = []
+        """What pages complained about: exceptions, and breaches of the security policy."""
+        self._browser, self._folder = browser, folder
+
+    def somebody(self, **options: Any) -> BrowserContext:
+        """Return a browser without cookies; options are Playwright's for a context."""
+        given: dict[str, Any] = {"viewport": DESKTOP, "color_scheme": "light", **options}
+        context = self._browser.new_context(ignore_https_errors=True, **given)
+        context.set_default_timeout(self.patience * 1000)
+        context.on("weberror", lambda error: self.problems.append(str(error.error)))
+        context.on("console", lambda message: self._heard(message.text))
+        return context
+
+    def sign_in(self, page: Page, user: str, password: str | None = None, path: str = "/") -> None:
+        """Open an address and sign in on the page that comes instead."""
+        page.goto(self.origin + path)
+        page.get_by_label("User").fill(user)
+        page.get_by_label("Password").fill(password or PASSWORDS[user])
+        page.get_by_role("button", name="Sign in").click()
+
+    def terminal(self, page: Page, name: str) -> Terminal:
+        """Return the terminal in the tab of a session, once it shows something."""
+        element = page.locator(f"#pane-{name} iframe").element_handle()
+        frame = element.content_frame()
+        assert frame is not None  # noqa: S101 - an iframe has one
+        frame.wait_for_function("() => window.term?.element")
+        terminal = Terminal(page, frame)
+        terminal.wait("")
+        return terminal
+
+    def picture(self, page: Page, name: str) -> Path:
+        """Put what a page shows into the evidence of the run."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{name}.png"
+        page.screenshot(path=path)
+        return path
+
+    def violations(self, page: Page) -> list[str]:
+        """What axe-core finds wrong with a page for people who need WCAG 2.2 AA."""
+        script = axe()
+        if script is None:
+            return []
+        page.evaluate(script.read_text())
+        found = page.evaluate(
+            "axe.run(document, {iframes: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a',"
+            " 'wcag21aa', 'wcag22aa', 'best-practice']})"
+        )
+        return [f"{item['id']}: {item['nodes'][0]['html']}" for item in found["violations"]]
+
+    def _heard(self, text: str) -> None:
+        if "Content Security" in text or "Content-Security" in text:
+            self.problems.append(text)
+
+
+class Terminal:
+    """The real terminal in a page."""
+
+    def __init__(self, page: Page, frame: Frame) -> None:
+        self.page, self.frame = page, frame
+
+    @property
+    def screen(self) -> str:
+        """Text on the screen."""
+        return str(self.frame.evaluate(_SCREEN))
+
+    def wait(self, text: str) -> None:
+        """Wait until the screen holds a text; with "" until it holds anything."""
+        held = (
+            f"text => {{ const screen = ({_SCREEN})(); return screen && screen.includes(text); }}"
+        )
+        self.frame.wait_for_function(held, arg=text)
+
+    def type(self, text: str) -> None:
+        """Type with the keyboard, a line end being Enter."""
+        self.frame.locator("textarea.xterm-helper-textarea").focus()
+        self.page.keyboard.type(text)
+
+    def paste(self, text: str) -> None:
+        """Paste text, as from the clipboard."""
+        self.frame.evaluate(
+            "text => { const clipboardData = new DataTransfer();"
+            " clipboardData.setData('text/plain', text);"
+            " document.querySelector('.xterm-helper-textarea').dispatchEvent(new ClipboardEvent("
+            "'paste', {clipboardData, bubbles: true, cancelable: true})); }",
+            text,
+        )
+
+    def echoes(self, presses: int) -> list[float]:
+        """Press a key several times; seconds from each to its character on the screen, sorted."""
+        self.frame.locator("textarea.xterm-helper-textarea").focus()
+        self.frame.evaluate(
+            "() => { window.echoes = []; let pressed = 0; const seen = () =>"
+            " { if (pressed) window.echoes.push(performance.now() - pressed); pressed = 0; };"
+            " window.term.textarea.addEventListener('keydown', () => { pressed ="
+            " performance.now(); }, true); window.term.onWriteParsed(seen); }"
+        )
+        for count in range(presses):
+            self.page.keyboard.press("x")
+            self.frame.wait_for_function(f"() => window.echoes.length > {count}")
+        found = self.frame.evaluate("window.echoes")
+        return sorted(milliseconds / 1000 for milliseconds in found)
+
+
+@contextlib.contextmanager
+def visit(box: Box, folder: Path) -> Iterator[Visitor]:
+    """Start a browser that finds the box by its own name; pictures go into `folder`."""
+    from playwright.sync_api import sync_playwright
+
+    origin = urlsplit(box.document["web"]["origins"][0])
+    port = box.machine.forward_port(guest=443)
+    name = f"{origin.hostname}:{origin.port or 443}"
+    rule = f"--host-resolver-rules=MAP {name} 127.0.0.1:{port}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=[*ARGUMENTS, rule]
+        )
+        try:
+            yield Visitor(box, browser, folder)
+        finally:
+            browser.close()
