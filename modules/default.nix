@@ -4,6 +4,7 @@
   imports = [
     ./agents.nix
     ./box.nix
+    ./guides.nix
     ./limits.nix
     ./memory.nix
     ./processes.nix

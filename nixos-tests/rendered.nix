@@ -41,6 +41,7 @@ let
     (config.environment.etc.${path}.enable or false)
     && (
       lib.hasPrefix "agent-box/" path
+      || lib.hasPrefix "agent-box-guides/" path
       || path == "caddy/Caddyfile"
       || path == "codex/config.toml"
       || path == "fail2ban/fail2ban.local"

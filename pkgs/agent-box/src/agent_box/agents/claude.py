@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, state_directory, valid_uuid
 from agent_box.agents.jsonfile import Member, Setting, Unfit, merge_json, read_json
 from agent_box.agents.prompts import choose, knobs
@@ -66,6 +67,7 @@ class Claude(Agent):
             merge_json(_state_file(ctx), state, members=members)
         with contextlib.suppress(OSError, Unfit):
             merge_json(_config_directory(ctx) / "settings.json", settings, [(("theme",), "dark")])
+        guides.link(_config_directory(ctx) / "CLAUDE.md", ctx.user.name)
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build claude's argv, resuming the conversation that this session was last in."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
 from agent_box.agents.jsonfile import Unfit, append_toml_table, read_json
 from agent_box.agents.prompts import choose, knobs, stamp
@@ -40,6 +41,7 @@ class Codex(Agent):
 
     def prepare(self, ctx: Context) -> None:
         """Trust the working directory, as its user did by naming it."""
+        guides.link(_home(ctx) / "AGENTS.md", ctx.user.name)
         table = ("projects", ctx.entry.working_directory)
         try:
             append_toml_table(_home(ctx) / "config.toml", table, {"trust_level": "trusted"})
