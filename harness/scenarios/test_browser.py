@@ -71,7 +71,7 @@ touch README.md tests/__init__.py
 SHOWN = r"""
 PS1='\[\e[1;32m\]alice@box\[\e[0m\]:\[\e[1;34m\]\w\[\e[0m\]$ '; cd ~/shop; clear
 """
-TYPED = ("ls --color -l", "grep --color -n 'total\\|rate' cart.py", "./check")
+TYPED = ("ls --color", "grep --color -n 'total\\|rate' cart.py", "./check")
 """What the pictures show somebody do."""
 
 
@@ -364,19 +364,28 @@ def test_a_picture(visitor: Visitor) -> None:
     box = visitor.box
     box.as_user("alice", SHOP).check()
     box.as_user("alice", "cat > ~/.shown", stdin=SHOWN).check()
-    for name in ("shop-tests", "docs"):
-        box.ctl("alice", f"add {name} --agent shell --cwd ~/shop").check(name)
-        box.wait_session("alice", name, "running")
+    box.use_stub("claude")
+    box.stub_on_start("alice", "print Not logged in")
+    for name, agent, state in (
+        ("shop", "shell", "running"),
+        ("review", "claude", "waiting"),
+        ("docs", "shell", "running"),
+    ):
+        box.ctl("alice", f"add {name} --agent {agent} --cwd ~/shop").check(name)
+        box.wait_session("alice", name, state)
     box.ctl("alice", "stop docs").check()
     for name, options in PICTURES.items():
-        here = visitor.somebody(**options).new_page()
-        visitor.sign_in(here, "alice", path="/alice/?arg=shop-tests")
-        terminal = visitor.terminal(here, "shop-tests")
+        context = visitor.somebody(**options)
+        here = context.new_page()
+        visitor.sign_in(here, "alice", path="/alice/?arg=shop")
+        terminal = visitor.terminal(here, "shop")
         terminal.wait("$")
+        here.wait_for_timeout(1000)  # for the size to settle
         terminal.type(" . ~/.shown\n")
-        terminal.wait("alice@box")
-        for line in TYPED if name == "workspace" else TYPED[1:]:
+        here.wait_for_timeout(1000)
+        for line in TYPED:
             terminal.type(f"{line}\n")
         terminal.wait("OK")
-        here.wait_for_timeout(700)
+        terminal.draw_anew()
         visitor.picture(here, name)
+        context.close()

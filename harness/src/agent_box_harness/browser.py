@@ -159,6 +159,19 @@ class Terminal:
             text,
         )
 
+    def draw_anew(self) -> None:
+        """Make the terminal sharp for a picture.
+
+        A scale that is only emulated is missing from what the browser tells canvases of their size
+        in pixels, which a change of the font makes the terminal calculate itself.
+        """
+        self.frame.evaluate(
+            "() => { const size = window.term.options.fontSize;"
+            " window.term.options.fontSize = size - 1; window.term.options.fontSize = size;"
+            " window.dispatchEvent(new Event('resize')); }"
+        )
+        self.page.wait_for_timeout(800)
+
     def echoes(self, presses: int) -> list[float]:
         """Press a key several times; seconds from each to its character on the screen, sorted."""
         self.frame.locator("textarea.xterm-helper-textarea").focus()
