@@ -64,7 +64,8 @@ def basic(user: str) -> str:
 
 
 def add(box: Box, user: str, arguments: str) -> dict[str, Any]:
-    result = box.as_user(user, f"agent-box-site add {arguments} --json").check(arguments)
+    """Add a site the way an agent does, in its sandbox."""
+    result = box.in_session(user, f"agent-box-site add {arguments} --json").check(arguments)
     found: dict[str, Any] = json.loads(result.out)
     return found
 

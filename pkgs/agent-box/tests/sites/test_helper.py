@@ -141,6 +141,27 @@ def test_a_flood(stand):
     assert len(result["sites"]) == 21
 
 
+def test_names_by_the_dozen(stand):
+    """Names that were given up count for a week, those in use do not count again."""
+    for start in (0, 10, 20):
+        sites = {f"s{number}": {"port": 60001} for number in range(start, start + 10)}
+        assert set(states(declare(stand, sites)).values()) == {"waiting"}
+    assert set(states(declare(stand, sites)).values()) == {"waiting"}
+    result = declare(stand, {"s29": {"port": 60001}, "more": {"port": 60001}})
+    assert states(result) == {"s29": "waiting", "more": "refused"}
+
+
+def test_pace(stand, monkeypatch):
+    slept = []
+    monkeypatch.setattr(helper.time, "sleep", slept.append)
+    monkeypatch.setattr(helper, "PAUSE", 2.0)
+    for _ in range(helper.BURST + 1):
+        helper._pace()
+    assert len(slept) == helper.BURST
+    assert all(seconds <= helper.PAUSE for seconds in slept[:-1])
+    assert helper.PAUSE < slept[-1] <= helper.LONG_PAUSE
+
+
 def test_two_users_want_one_name():
     web = config.Web(
         domain="box.test", origins=["https://box.test"], root_user="alice",
@@ -156,8 +177,8 @@ def test_two_users_want_one_name():
     ]  # fmt: skip
     for claimed, winner in (
         ({}, "alice"),
-        ({"x.box.test": "bob"}, "bob"),
-        ({"x.box.test": "eve"}, "alice"),
+        ({"x.box.test": ("bob", 1.0)}, "bob"),
+        ({"x.box.test": ("eve", 1.0)}, "alice"),
     ):
         verdicts, targets = helper.judge(both, web, claimed)
         assert [target.user for target in targets] == [winner]

@@ -7,6 +7,7 @@ the former file comes back when Caddy refuses to load it.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import grp
 import hashlib
@@ -39,8 +40,16 @@ RESULTS = Path("/run/agent-box-sites")
 EDGE_CONFIG = "/etc/caddy/Caddyfile"
 EDGE_ADMIN = "/run/caddy/admin.sock"
 
-PAUSE = 2.0
-"""Seconds between two reloads of the edge at least."""
+PAUSE, LONG_PAUSE = 2.0, 60.0
+"""Seconds between two reloads of the edge at least; the second after `BURST` reloads.
+
+While people have terminals open, each reload costs the edge memory for good."""
+
+BURST, WINDOW = 15, 900.0
+"""Reloads in so many seconds that go at the short pause."""
+
+MOST_NEW, WEEK = 30, 7 * 86400.0
+"""Host names that a user can begin to use in a week: issuers of certificates count them."""
 
 _ROUNDS = 3
 _TIMEOUT = 60.0
@@ -92,11 +101,11 @@ def main() -> None:
 def run(box: config.Box, web: config.Web) -> None:
     """Look at every user's file once, bring the edge up to date and leave the results."""
     found = [collect(box.user(name)) for name in sorted(web.users)]
-    verdicts, targets = judge(found, web, claims())
+    claimed = claims()
+    verdicts, targets = judge(found, web, claimed)
     trouble = publish(caddyfile.render(targets, surroundings(web)))
     if trouble is None:
-        owners = {target.host: target.user for target in targets}
-        _write(STATE / "claims.json", json.dumps(owners).encode(), 0o600)
+        _write(STATE / "claims.json", json.dumps(claim(targets, claimed)).encode(), 0o600)
     marker = RESULTS / "any"
     if any(verdicts.values()):
         marker.touch()
@@ -167,17 +176,32 @@ def _bounded(path: Path) -> bytes:
         return file.read(model.MOST_BYTES + 1)
 
 
-def claims() -> dict[str, str]:
-    """Return who has which host name so far."""
+Claims = dict[str, tuple[str, float]]
+"""Who has which host name, and since when (unix seconds)."""
+
+
+def claims() -> Claims:
+    """Return who has, or lately had, which host name."""
     try:
         known = json.loads((STATE / "claims.json").read_bytes())
-    except (OSError, ValueError):
+        return {host: (str(user), float(since)) for host, (user, since) in known.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    return known if isinstance(known, dict) else {}
+
+
+def claim(targets: list[caddyfile.Target], claimed: Claims) -> Claims:
+    """Return the claims after these sites went into service."""
+    now = time.time()
+    lately = {host: each for host, each in claimed.items() if each[1] > now - WEEK}
+    for target in targets:
+        before = claimed.get(target.host)
+        kept = before is not None and before[0] == target.user
+        lately[target.host] = before if before is not None and kept else (target.user, now)
+    return lately
 
 
 def judge(
-    found: list[Declaration], web: config.Web, claimed: dict[str, str]
+    found: list[Declaration], web: config.Web, claimed: Claims
 ) -> tuple[dict[str, list[Verdict]], list[caddyfile.Target]]:
     """Decide on every entry; a host name belongs to whoever had it first."""
     listening = listeners.listeners()
@@ -188,7 +212,13 @@ def judge(
             with contextlib.suppress(UsageError):
                 label = model.label_of(name, model.check(name, raw), each.user.name, names)
                 wanted.setdefault(f"{label}.{web.domain}", set()).add(each.user.name)
-    taken = {host: claimed[host] for host, users in wanted.items() if claimed.get(host) in users}
+    taken = {
+        host: claimed[host][0]
+        for host, users in wanted.items()
+        if host in claimed and claimed[host][0] in users
+    }
+    week = time.time() - WEEK
+    begun = collections.Counter(user for user, since in claimed.values() if since > week)
     used: set[str] = set()
     verdicts: dict[str, list[Verdict]] = {}
     targets: list[caddyfile.Target] = []
@@ -203,6 +233,11 @@ def judge(
                 break
             try:
                 target, verdict = _entry(each, name, raw, web, names, taken, used, listening)
+                if claimed.get(target.host, ("",))[0] != target.user:
+                    begun[target.user] += 1
+                    if begun[target.user] > MOST_NEW:
+                        reason = f"{MOST_NEW} new host names in a week are most; use one again"
+                        raise UsageError(reason)  # noqa: TRY301
             except UsageError as error:
                 mine.append(Verdict(name[:60], "refused", reason=str(error)))
             else:
@@ -305,14 +340,28 @@ def publish(text: str) -> str | None:
         return f"the edge cannot read the configuration of sites: {trouble}"
     _write_shared(current, data)
     if _edge_is_up():
-        if loaded.exists():
-            time.sleep(max(0.0, min(PAUSE, PAUSE - (time.time() - loaded.stat().st_mtime))))
+        _pace()
         trouble = _caddy("reload", {})
         if trouble is not None:
             _write_shared(current, before if before is not None else caddyfile.HEADER.encode())
             return f"the edge refuses the configuration of sites: {trouble}"
     _write(loaded, digest.encode(), 0o600)
     return None
+
+
+def _pace() -> None:
+    """Wait until the edge may be reloaded again."""
+    path = RESULTS / "reloads"
+    now = time.time()
+    try:
+        past = [float(each) for each in json.loads(path.read_bytes())]
+    except (OSError, ValueError, TypeError):
+        past = []
+    past = [each for each in past if now - WINDOW < each <= now]
+    if past:
+        pause = PAUSE if len(past) < BURST else LONG_PAUSE
+        time.sleep(max(0.0, past[-1] + pause - now))
+    _write(path, json.dumps([*past, time.time()]).encode(), 0o600)
 
 
 def _caddy(command: str, extra: dict[str, str]) -> str | None:
