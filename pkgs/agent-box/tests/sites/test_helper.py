@@ -12,7 +12,7 @@ import stat
 import pytest
 
 from agent_box import config
-from agent_box.sites import cli, declared, helper
+from agent_box.sites import cli, declared, helper, publish
 
 ME = getpass.getuser()
 
@@ -49,8 +49,8 @@ def stand(tmp_path, monkeypatch):
     monkeypatch.setattr(helper, "STATE", tmp_path / "state")
     monkeypatch.setattr(helper, "RESULTS", tmp_path / "run")
     monkeypatch.setattr(cli, "RESULTS", tmp_path / "run")
-    monkeypatch.setattr(helper, "PAUSE", 0.0)
-    monkeypatch.setattr(helper, "_edge_is_up", lambda: True)
+    monkeypatch.setattr(publish, "PAUSE", 0.0)
+    monkeypatch.setattr(publish, "_edge_is_up", lambda: True)
     monkeypatch.setattr(helper.os, "geteuid", lambda: 1000)
     return tmp_path
 
@@ -119,7 +119,7 @@ def test_a_configuration_that_caddy_refuses(stand, step):
 
 
 def test_no_edge(stand, monkeypatch):
-    monkeypatch.setattr(helper, "_edge_is_up", lambda: False)
+    monkeypatch.setattr(publish, "_edge_is_up", lambda: False)
     assert declare(stand, {"a": {"port": 60001}})["problem"] is None
     assert calls(stand) == ["adapt"]
 
@@ -153,13 +153,13 @@ def test_names_by_the_dozen(stand):
 
 def test_pace(stand, monkeypatch):
     slept = []
-    monkeypatch.setattr(helper.time, "sleep", slept.append)
-    monkeypatch.setattr(helper, "PAUSE", 2.0)
-    for _ in range(helper.BURST + 1):
-        helper._pace()
-    assert len(slept) == helper.BURST
-    assert all(seconds <= helper.PAUSE for seconds in slept[:-1])
-    assert helper.PAUSE < slept[-1] <= helper.LONG_PAUSE
+    monkeypatch.setattr(publish.time, "sleep", slept.append)
+    monkeypatch.setattr(publish, "PAUSE", 2.0)
+    for _ in range(publish.BURST + 1):
+        publish._pace(stand / "run")
+    assert len(slept) == publish.BURST
+    assert all(seconds <= publish.PAUSE for seconds in slept[:-1])
+    assert publish.PAUSE < slept[-1] <= publish.LONG_PAUSE
 
 
 def test_two_users_want_one_name():

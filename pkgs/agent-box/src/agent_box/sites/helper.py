@@ -1,22 +1,18 @@
 """`agent-box-sites`: turns what users declare into the edge's configuration, as root.
 
 Each user's file is read with that user's rights and each entry is judged by itself, so that a bad
-one harms nobody. The edge gets the new file only after Caddy has read it without complaint, and
-the former file comes back when Caddy refuses to load it.
+one harms nobody. A new file takes the place of the former only after the edge has loaded it.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import grp
 import hashlib
 import json
 import os
 import pwd
-import socket
 import stat
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -24,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_box import config
-from agent_box.errors import AgentBoxError, InternalError, UsageError
-from agent_box.locking import atomic_write, locked
+from agent_box.errors import AgentBoxError, UsageError
+from agent_box.locking import locked
 from agent_box.sites import caddyfile, declared, listeners, model
+from agent_box.sites.publish import publish, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,17 +33,6 @@ STATE = Path("/var/lib/agent-box-sites")
 
 RESULTS = Path("/run/agent-box-sites")
 """What became of each user's entries: `<user>.json`."""
-
-EDGE_CONFIG = "/etc/caddy/Caddyfile"
-EDGE_ADMIN = "/run/caddy/admin.sock"
-
-PAUSE, LONG_PAUSE = 2.0, 60.0
-"""Seconds between two reloads of the edge at least; the second after `BURST` reloads.
-
-While people have terminals open, each reload costs the edge memory for good."""
-
-BURST, WINDOW = 15, 900.0
-"""Reloads in so many seconds that go at the short pause."""
 
 MOST_NEW, WEEK = 30, 7 * 86400.0
 """Host names that a user can begin to use in a week: issuers of certificates count them."""
@@ -103,9 +89,9 @@ def run(box: config.Box, web: config.Web) -> None:
     found = [collect(box.user(name)) for name in sorted(web.users)]
     claimed = claims()
     verdicts, targets = judge(found, web, claimed)
-    trouble = publish(caddyfile.render(targets, surroundings(web)))
+    trouble = publish(caddyfile.render(targets, surroundings(web)), STATE, RESULTS)
     if trouble is None:
-        _write(STATE / "claims.json", json.dumps(claim(targets, claimed)).encode(), 0o600)
+        write(STATE / "claims.json", json.dumps(claim(targets, claimed)).encode(), 0o600)
     marker = RESULTS / "any"
     if any(verdicts.values()):
         marker.touch()
@@ -160,7 +146,7 @@ def collect(user: config.User) -> Declaration:
         with contextlib.suppress(OSError, UsageError):
             found.sites = model.parse(kept.read_bytes())
         return found
-    _write(kept, data, 0o600)
+    write(kept, data, 0o600)
     return found
 
 
@@ -318,78 +304,6 @@ def surroundings(web: config.Web) -> caddyfile.Surroundings:
     return caddyfile.Surroundings(_ports(web))
 
 
-def publish(text: str) -> str | None:
-    """Make `text` the edge's configuration of sites; returns why that did not work.
-
-    A file that Caddy does not take never replaces one that it does. With the edge down the file
-    waits for its start.
-    """
-    current = STATE / "sites.caddy"
-    loaded = RESULTS / "loaded"
-    data = text.encode("ascii")
-    digest = hashlib.sha256(data).hexdigest()
-    before = current.read_bytes() if current.exists() else None
-    known = loaded.read_text("ascii") if loaded.exists() else ""
-    if before == data and known == digest:
-        return None
-    candidate = STATE / "candidate"
-    _write(candidate, data, 0o600)
-    trouble = _caddy("adapt", {"AGENT_BOX_SITES": str(candidate)})
-    candidate.unlink()
-    if trouble is not None:
-        return f"the edge cannot read the configuration of sites: {trouble}"
-    _write_shared(current, data)
-    if _edge_is_up():
-        _pace()
-        trouble = _caddy("reload", {})
-        if trouble is not None:
-            _write_shared(current, before if before is not None else caddyfile.HEADER.encode())
-            return f"the edge refuses the configuration of sites: {trouble}"
-    _write(loaded, digest.encode(), 0o600)
-    return None
-
-
-def _pace() -> None:
-    """Wait until the edge may be reloaded again."""
-    path = RESULTS / "reloads"
-    now = time.time()
-    try:
-        past = [float(each) for each in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError):
-        past = []
-    past = [each for each in past if now - WINDOW < each <= now]
-    if past:
-        pause = PAUSE if len(past) < BURST else LONG_PAUSE
-        time.sleep(max(0.0, past[-1] + pause - now))
-    _write(path, json.dumps([*past, time.time()]).encode(), 0o600)
-
-
-def _caddy(command: str, extra: dict[str, str]) -> str | None:
-    """Have Caddy look at the configuration or load it; returns what it complains of."""
-    argv = ["caddy", command, "--config", EDGE_CONFIG, "--adapter", "caddyfile"]
-    environment = {**os.environ, "HOME": str(RESULTS), **extra}
-    try:
-        done = subprocess.run(
-            argv, check=False, capture_output=True, text=True, env=environment, timeout=_TIMEOUT
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    print(f"agent-box-sites: caddy {command}: {lines[-1]}", file=sys.stderr)
-    return lines[-1][:300]
-
-
-def _edge_is_up() -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(EDGE_ADMIN)
-        except OSError:
-            return False
-    return True
-
-
 def report(found: Declaration, verdicts: list[Verdict], trouble: str | None) -> None:
     """Leave what the user's command shows."""
     document: dict[str, Any] = {
@@ -400,23 +314,9 @@ def report(found: Declaration, verdicts: list[Verdict], trouble: str | None) -> 
         "sites": [vars(verdict) for verdict in verdicts],
     }
     path = RESULTS / f"{found.user.name}.json"
-    _write(path, json.dumps(document).encode() + b"\n", 0o640)
+    write(path, json.dumps(document).encode() + b"\n", 0o640)
     if os.geteuid() == 0:
         os.chown(path, 0, found.gid)
     for verdict in verdicts:
         if verdict.state == "refused":
             print(f"site of {found.user.name} refused: {verdict.name!r}: {verdict.reason}")
-
-
-def _write_shared(path: Path, data: bytes) -> None:
-    """Write a file that the edge reads, too."""
-    _write(path, data, 0o640)
-    if os.geteuid() == 0:
-        os.chown(path, 0, grp.getgrnam("caddy").gr_gid)
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    try:
-        atomic_write(path, data, mode)
-    except OSError as error:
-        raise InternalError(f"cannot write {path}: {error.strerror}") from error
