@@ -23,7 +23,7 @@ def calls(monkeypatch):
 
 
 def options(part, *rest):
-    return argparse.Namespace(part=part, rest=list(rest))
+    return argparse.Namespace(again=False, part=part, rest=list(rest))
 
 
 def test_everything_runs_even_after_a_failure(calls, capsys):
@@ -64,3 +64,28 @@ def test_the_command_line(line, part, rest):
 def test_our_own_scripts_are_found():
     found = checks.shell_scripts(cli.repository())
     assert {"scripts/test", "scripts/try", ".ci/run"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("answers", "again", "status", "runs"),
+    [
+        ([0], True, 0, 1),
+        ([1, 0], True, 0, 2),
+        ([1, 1], True, 1, 2),
+        ([1], False, 1, 1),
+        ([2], True, 2, 1),
+    ],
+)
+def test_what_failed_gets_one_more_chance_alone(monkeypatch, answers, again, status, runs):
+    seen: list[list[str]] = []
+    left = list(answers)
+
+    def run(argv: list[str]) -> int:
+        seen.append(argv)
+        return left.pop(0)
+
+    monkeypatch.setattr(checks, "run", run)
+    assert checks.pytest("python3", ["x", *checks.PARALLEL], again=again) == status
+    assert len(seen) == runs
+    if runs == 2:
+        assert seen[1][-4:] == ["-n", "0", "--lf", "--lfnf=none"]

@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 SCENARIOS = "harness/scenarios"
 UNIT_TESTS = ("pkgs/agent-box/tests", "harness/tests")
 PYTHON_SOURCES = ("pkgs", "harness")
+TESTS_FAILED = 1
+"""pytest's exit status when tests failed, as opposed to a run that came to nothing."""
+
 PARALLEL = ("-n", "2", "--dist", "worksteal")
 """Many tests wait for processes; more workers than this disturb those that measure time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`test`, `test unit`, `test box [pytest arguments]`."""
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run what failed once more, alone, and call it unsteady if it passes then",
+    )
     parser.add_argument("part", nargs="?", choices=("all", "unit", "box"), default="all")
     parser.add_argument("rest", nargs="...", help="passed on to pytest")
 
@@ -35,10 +43,11 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     began = time.monotonic()
     failed: list[str] = []
     if options.part in ("all", "unit"):
-        failed += unit(repo, options.rest if options.part == "unit" else [])
+        rest = options.rest if options.part == "unit" else []
+        failed += unit(repo, rest, again=options.again)
     if options.part in ("all", "box"):
-        status = scenarios(repo, options.rest if options.part == "box" else [])
-        if status != 0:
+        rest = options.rest if options.part == "box" else []
+        if scenarios(repo, rest, again=options.again) != 0:
             failed.append("scenarios")
     took = f"{time.monotonic() - began:.0f} s"
     if failed:
@@ -48,7 +57,7 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     return 0
 
 
-def unit(repo: Path, pytest_arguments: list[str]) -> list[str]:
+def unit(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> list[str]:
     """Linters, types and unit tests; returns the names of those that failed."""
     python = sys.executable
     checks: dict[str, Callable[[], int]] = {
@@ -61,7 +70,7 @@ def unit(repo: Path, pytest_arguments: list[str]) -> list[str]:
     for interpreter in interpreters():
         name = f"unit tests, {interpreter.label}"
         arguments = [*UNIT_TESTS, *(pytest_arguments or PARALLEL)]
-        checks[name] = lambda i=interpreter, a=arguments: pytest(i.python, a)  # type: ignore[misc]
+        checks[name] = lambda i=interpreter, a=arguments: pytest(i.python, a, again=again)  # type: ignore[misc]
     if pytest_arguments:  # somebody selects tests: linters would only be in the way
         checks = {name: check for name, check in checks.items() if name.startswith("unit tests")}
     failed = []
@@ -72,7 +81,7 @@ def unit(repo: Path, pytest_arguments: list[str]) -> list[str]:
     return failed
 
 
-def scenarios(repo: Path, pytest_arguments: list[str]) -> int:
+def scenarios(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> int:
     """Run the scenarios on guests; everything that pytest takes is taken."""
     if not (repo / SCENARIOS).is_dir():
         raise HarnessError(f"there is no {SCENARIOS} in this checkout")
@@ -84,7 +93,7 @@ def scenarios(repo: Path, pytest_arguments: list[str]) -> int:
     alone = ("-n", "--pdb", "-s", "--capture")
     parallel = () if any(a.startswith(alone) for a in pytest_arguments) else PARALLEL
     options = ["-v", "--durations=10", f"--box-reports={reports}", *parallel]
-    return pytest(sys.executable, [*options, *where, *pytest_arguments])
+    return pytest(sys.executable, [*options, *where, *pytest_arguments], again=again)
 
 
 class Interpreter:
@@ -149,9 +158,20 @@ def is_shell(path: Path) -> bool:
         return file.readline().rstrip().endswith(b"sh")
 
 
-def pytest(python: str, arguments: list[str]) -> int:
-    """Run pytest with an interpreter; its exit status, where "nothing selected" is a failure."""
-    return run([python, "-m", "pytest", *arguments])
+def pytest(python: str, arguments: list[str], *, again: bool = False) -> int:
+    """Run pytest with an interpreter; its exit status, where "nothing selected" is a failure.
+
+    With `again`, tests that failed get a second chance, one at a time: on a busy machine a wait
+    can run out that has nothing to do with the product. What passes then is told as unsteady.
+    """
+    status = run([python, "-m", "pytest", *arguments])
+    if status != TESTS_FAILED or not again:
+        return status
+    alone = ["-n", "0"] if PARALLEL[0] in arguments else []
+    status = run([python, "-m", "pytest", *arguments, *alone, "--lf", "--lfnf=none"])
+    if status == 0:
+        say("UNSTEADY: the tests just above failed at first and passed alone")
+    return status
 
 
 def run(argv: list[str]) -> int:
