@@ -100,15 +100,16 @@ def add_shell(page: Page, name: str) -> None:
     page.get_by_role("button", name="Start session").click()
 
 
-def rename(here: Page, there: Page, old: str, new: str) -> float:
-    """Rename a session from one page; seconds from the click's request to the other page's tab."""
-    there.evaluate(
-        "name => { window.seen = new Promise(done => { const look = () => {"
-        " if (document.getElementById(`tab-${name}`)) done(Date.now()); };"
-        " new MutationObserver(look).observe(document.getElementById('tabs'),"
-        " {subtree: true, childList: true, attributes: true}); look(); }); }",
-        new,
-    )
+def rename(here: Page, others: list[Page], old: str, new: str) -> list[float]:
+    """Rename a session from one page; seconds from the request until each other page shows it."""
+    for page in others:
+        page.evaluate(
+            "name => { window.seen = new Promise(done => { const look = () => {"
+            " if (document.getElementById(`tab-${name}`)) done(Date.now()); };"
+            " new MutationObserver(look).observe(document.getElementById('tabs'),"
+            " {subtree: true, childList: true, attributes: true}); look(); }); }",
+            new,
+        )
     began = here.evaluate(
         "async ([old, name]) => { const began = Date.now();"
         " const answer = await fetch(`/alice/api/sessions/${old}/rename`, {method: 'POST',"
@@ -116,7 +117,7 @@ def rename(here: Page, there: Page, old: str, new: str) -> float:
         " if (!answer.ok) throw new Error(await answer.text()); return began; }",
         [old, new],
     )
-    return float(there.evaluate("window.seen") - began) / 1000
+    return [float(page.evaluate("window.seen") - began) / 1000 for page in others]
 
 
 @pytest.mark.shared
@@ -155,7 +156,7 @@ def test_a_journey(visitor: Visitor, measured: Callable[[str, float], None]) -> 
     here.keyboard.press("Control+u")
 
     names = [f"tests{number or ''}" for number in range(8)]
-    delays = [rename(here, there, old, new) for old, new in itertools.pairwise(names)]
+    delays = [rename(here, [there], old, new)[0] for old, new in itertools.pairwise(names)]
     measured("change seen by another page, median", statistics.median(delays))
     assert statistics.median(delays) < box.machine.scaled(0.5)
     here.keyboard.type("echo =still-$((1+1))=\n")
@@ -356,6 +357,33 @@ def test_accessibility(visitor: Visitor, scheme: str) -> None:
         found[path] = visitor.violations(here)
         visitor.picture(here, f"{path}-{scheme}")
     assert {place: wrong for place, wrong in found.items() if wrong} == {}
+
+
+def test_many_sessions_in_many_pages(
+    visitor: Visitor, measured: Callable[[str, float], None]
+) -> None:
+    """30 sessions in five open pages: each page follows each change, and none is loaded anew."""
+    box = visitor.box
+    adding = "for n in $(seq 29); do agent-box-session add s$n --agent shell || exit; done"
+    box.as_user("alice", adding, timeout=90).check(adding)
+    context = visitor.somebody()
+    pages = [context.new_page() for _ in range(5)]
+    visitor.sign_in(pages[0], "alice", path="/alice/?arg=main")
+    for page in pages[1:]:
+        page.goto(f"{visitor.origin}/alice/?arg=main")
+    for page in pages:
+        tab(page, "s29").wait_for()
+        page.evaluate("window.same = true")
+    names = ["s5", *(f"moved{number}" for number in range(7))]
+    delays = [
+        delay
+        for old, new in itertools.pairwise(names)
+        for delay in rename(pages[0], pages, old, new)
+    ]
+    measured("change seen by five pages of 30 sessions, median", statistics.median(delays))
+    assert statistics.median(delays) < box.machine.scaled(0.5)
+    assert all(page.evaluate("window.same") for page in pages)
+    visitor.picture(pages[0], "many")
 
 
 @pytest.mark.shared
