@@ -31,6 +31,7 @@ DEVICES = frozenset(
 """Everything that may be in /dev of a session."""
 
 METADATA = "169.254.169.254"
+PORT = 8169  # the edge has port 80 of all addresses
 
 
 @dataclass(frozen=True)
@@ -196,11 +197,10 @@ def test_one_tmp(box: Box):
 def test_metadata(box: Box):
     """The addresses at which clouds hand out credentials answer root, and no session."""
     box.succeed(f"ip addr add {METADATA}/32 dev lo")
-    box.succeed(
-        f"setsid python3 -m http.server -b {METADATA} 80 --directory /var/empty >/dev/null 2>&1 & "
-        f"setsid python3 -m http.server -b 127.0.0.1 80 --directory /var/empty >/dev/null 2>&1 &"
-    )
-    fetch = "curl -sS -o /dev/null --connect-timeout 5 http://{}/"
+    for address in (METADATA, "127.0.0.1"):
+        server = f"python3 -m http.server -b {address} {PORT} --directory /var/empty"
+        box.succeed(f"setsid {server} >/dev/null 2>&1 &")
+    fetch = f"curl -sS -o /dev/null --connect-timeout 5 http://{{}}:{PORT}/"
     box.wait_until_succeeds(fetch.format(METADATA))
     box.wait_until_succeeds(fetch.format("127.0.0.1"))
     for user in box.users:
