@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from agent_box import envfile
+from agent_box import envfile, processes
 from agent_box.errors import AgentBoxError, UsageError
 from agent_box.session_cli import PROGRAM, render
 from agent_box.session_cli.context import names_of
@@ -33,7 +33,7 @@ def run(context: Context, arguments: argparse.Namespace) -> int:
 
 def _list(context: Context, path: Path) -> int:
     keys = envfile.keys(path)
-    old = _started_before_change(context, path)
+    old = processes.started_before(_alive(context), path)
     if context.json:
         context.print_json({"keys": keys, "oldValuesIn": old})
     else:
@@ -104,31 +104,3 @@ def _alive(context: Context) -> list[dict[str, Any]]:
             if view["state"] in _ALIVE
         ]
     return []
-
-
-def _started_before_change(context: Context, path: Path) -> list[str]:
-    try:
-        changed = path.stat().st_mtime
-    except OSError:
-        return []
-    old = []
-    for view in _alive(context):
-        started = _start_time(view.get("pid"))
-        if started is not None and started < changed:
-            old.append(str(view["name"]))
-    return old
-
-
-def _start_time(pid: int | None) -> float | None:
-    """Return the Unix time at which process `pid` started, None when it is not to be seen."""
-    if pid is None:
-        return None
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
-        with open("/proc/stat", "rb") as file:  # noqa: PTH123
-            booted = next(int(row.split()[1]) for row in file if row.startswith(b"btime "))
-        # Field 22 of the man page; the first two are cut off with the name.
-        return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None

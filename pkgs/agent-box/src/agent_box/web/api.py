@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agent_box import envfile, naming
+from agent_box import envfile, naming, processes
 from agent_box.errors import AgentBoxError, UsageError
-from agent_box.web import answers, bulk, files, places, processes, transcripts
+from agent_box.web import answers, bulk, files, places, transcripts
 from agent_box.web.answers import Refusal
 
 if TYPE_CHECKING:
