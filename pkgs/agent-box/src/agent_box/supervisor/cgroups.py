@@ -39,6 +39,11 @@ def parse_memory(text: str | None, total: int) -> int | None:
         ) from None
 
 
+def _whole_pages(size: int | None) -> int | None:
+    """Return `size` as the kernel will take it, so that what is shown is what is enforced."""
+    return None if size is None else size - size % os.sysconf("SC_PAGE_SIZE")
+
+
 def total_memory() -> int:
     """Return the machine's RAM in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -59,7 +64,7 @@ class Groups:
         self.root = _delegated_root(server_pid)
         self.problem: str | None = None
         """Why limits are not enforced, for humans; None when they are."""
-        self._memory = parse_memory(limits.memory_max, total_memory())
+        self._memory = _whole_pages(parse_memory(limits.memory_max, total_memory()))
         self._tasks = limits.tasks_max
         if self.root is None:
             self.problem = "the sandbox has no control group of its own: no limits per session"
