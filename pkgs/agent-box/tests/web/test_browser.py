@@ -156,17 +156,19 @@ def test_keyboard_only(page, stand):
     tab(here, "main").wait_for()
     here.frame_locator("#pane-main iframe").locator("textarea").focus()
     here.keyboard.press("Alt+Shift+KeyT")
-    here.wait_for_function("document.activeElement.id === 'tab-main'")
+    here.wait_for_function("() => document.activeElement.id === 'tab-main'")
     here.keyboard.press("ArrowRight")
     here.keyboard.press("Control+Shift+ArrowRight")
-    here.wait_for_function("document.querySelectorAll('[role=tab]')[2].id === 'tab-shop-tests'")
+    here.wait_for_function(
+        "() => document.querySelectorAll('[role=tab]')[2].id === 'tab-shop-tests'"
+    )
     assert here.evaluate("document.activeElement.id") == "tab-shop-tests"
     here.keyboard.press("Enter")
-    here.wait_for_function("location.search === '?arg=shop-tests'")
+    here.wait_for_function("() => location.search === '?arg=shop-tests'")
     here.keyboard.press("Alt+Digit1")
-    here.wait_for_function("location.search === '?arg=main'")
+    here.wait_for_function("() => location.search === '?arg=main'")
     here.keyboard.press("Alt+Shift+KeyA")
-    here.wait_for_function("location.search === '?arg=shop-tests'")
+    here.wait_for_function("() => location.search === '?arg=shop-tests'")
     here.keyboard.press("Alt+Shift+KeyH")
     here.get_by_role("heading", name="Keyboard").wait_for()
     here.keyboard.press("Escape")
@@ -235,7 +237,7 @@ def test_settings(page, stand):
     here.locator("dialog").get_by_role("button", name="Change password").click()
     here.get_by_text("The password was changed.").wait_for()
     here.get_by_role("button", name="End the login of Safari on iPhone").click()
-    here.wait_for_function("!document.querySelector('[aria-disabled=true]')")
+    here.wait_for_function("() => !document.querySelector('[aria-disabled=true]')")
     assert ("DELETE", "/gate/logins/two", {}) in stand.front.gate_requests
     here.set_input_files(
         "input[type=file]", {"name": "plan.md", "mimeType": "text/plain", "buffer": b"x" * 99}
