@@ -15,6 +15,7 @@ from agent_box import intent
 from agent_box.errors import AgentBoxError, InternalError, NotFoundError, UsageError
 from agent_box.registry import Document, Store
 from agent_box.tmux import SOCKET
+from agent_box.views import unmanaged
 
 if TYPE_CHECKING:
     from agent_box.config import Box, User
@@ -38,7 +39,7 @@ def ls(user: User, box: Box) -> dict[str, Any]:
         problems.append("tmux does not answer either; whether sessions live is not known")
     views = [_view(entry, alive) for entry in document.entries.values()]
     problems += [f"session '{name}': {why}" for name, why in document.invalid.items()]
-    views += [_unmanaged(name) for name in sorted(alive - document.sessions.keys())]
+    views += [unmanaged(name) for name in sorted(alive - document.sessions.keys())]
     return {"sessions": views, "problems": problems}
 
 
@@ -182,30 +183,11 @@ def _kill(user: User, box: Box, name: str, session_id: str | None) -> None:
 def _view(entry: Entry, alive: set[str]) -> dict[str, Any]:
     state = "stopped" if entry.stopped else "running" if entry.name in alive else "starting"
     return {
-        **_unmanaged(entry.name),
+        **unmanaged(entry.name),
         "agent": entry.agent,
         "state": state,
         "reason": None if state != "starting" else "waits for the supervisor",
         "id": entry.id,
         "workingDirectory": entry.working_directory,
         "promptPending": False,
-    }
-
-
-def _unmanaged(name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "agent": "-",
-        "state": "unmanaged",
-        "reason": None,
-        "id": None,
-        "pid": None,
-        "workingDirectory": None,
-        "promptPending": False,
-        "restarts": 0,
-        "since": 0.0,
-        "nextRetry": None,
-        "lastExit": None,
-        "attached": 0,
-        "limits": {"memoryMax": None, "tasksMax": None},
     }

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box import agents, envfile
 from agent_box.agents.base import Context
-from agent_box.config import SHELL
 from agent_box.errors import AgentBoxError
 from agent_box.registry import is_uuid
 from agent_box.supervisor import policy
@@ -341,10 +340,6 @@ class Lifecycle:
             await self.ask_to_leave(pane)
         if self.groups is not None and self.groups.populated(session.id):
             self.groups.kill(session.id)
-
-    def is_shell(self, session: Session) -> bool:
-        """Whether the session is a plain shell."""
-        return session.entry.agent == SHELL
 
 
 async def _wait_readable(descriptor: int, seconds: float) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from agent_box import views
 from agent_box.supervisor.cgroups import Applied
 from agent_box.supervisor.reconcile import Phase
 
@@ -134,39 +135,10 @@ class Session:
 
 def foreign_view(pane: Pane) -> dict[str, Any]:
     """Return the view of a tmux session that the registry does not list."""
-    return {
-        "name": pane.session,
-        "agent": "-",
-        "state": "unmanaged",
-        "reason": None,
-        "id": None,
-        "pid": pane.pid,
-        "workingDirectory": None,
-        "promptPending": False,
-        "restarts": 0,
-        "since": float(pane.activity),
-        "nextRetry": None,
-        "lastExit": None,
-        "attached": pane.attached,
-        "limits": {"memoryMax": None, "tasksMax": None},
-    }
+    seen = {"pid": pane.pid, "since": float(pane.activity), "attached": pane.attached}
+    return views.unmanaged(pane.session) | seen
 
 
 def invalid_view(name: str, reason: str) -> dict[str, Any]:
     """Return the view of an entry that makes no sense."""
-    return {
-        "name": name,
-        "agent": "-",
-        "state": "failed",
-        "reason": reason,
-        "id": None,
-        "pid": None,
-        "workingDirectory": None,
-        "promptPending": False,
-        "restarts": 0,
-        "since": 0.0,
-        "nextRetry": None,
-        "lastExit": None,
-        "attached": 0,
-        "limits": {"memoryMax": None, "tasksMax": None},
-    }
+    return views.unmanaged(name) | {"state": "failed", "reason": reason}
