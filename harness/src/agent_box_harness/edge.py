@@ -56,6 +56,11 @@ class Answer:
 Headers = tuple[tuple[str, str], ...]
 
 
+def with_cookie(*pairs: str) -> Headers:
+    """Return the header that sends cookies."""
+    return (("Cookie", "; ".join(pairs)),)
+
+
 @dataclass(frozen=True)
 class Ask:
     """One request. The target is sent as it is."""

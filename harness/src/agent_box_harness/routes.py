@@ -1,0 +1,73 @@
+"""The addresses of the box, and what each answers to somebody who may have it.
+
+Scenarios make their requests from this table: what a route answers to whom follows from its kind
+and the credential.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_box_harness.edge import Answer, Ask
+
+
+@dataclass(frozen=True)
+class Route:
+    """An address, and what it answers to somebody who may have it."""
+
+    path: str
+    right: int
+    public: bool = False
+    """Answers to everybody alike."""
+    owned: bool = False
+    """Is about one user."""
+    signed_in: int = 0
+    """What it answers to anybody who is signed in, if that is something else."""
+
+    def of(self, user: str) -> str:
+        """Return the address for one user."""
+        return self.path.replace("USER", user)
+
+
+ROUTES = (
+    Route("/", 302),
+    Route("/USER", 307, owned=True),
+    Route("/USER/", 200, owned=True),
+    Route("/USER/?arg=main", 200, owned=True),
+    Route("/USER/settings", 307, owned=True),
+    Route("/USER/settings/", 200, owned=True),
+    Route("/USER/downloads/", 200, owned=True),
+    Route("/USER/api/sessions", 200, owned=True),
+    Route("/USER/api/env", 200, owned=True),
+    Route("/USER/api/box", 200, owned=True),
+    Route("/USER/events", 200, owned=True),
+    Route("/USER/t/main", 200, owned=True),
+    Route("/USER/t/main/", 200, owned=True),
+    Route("/USER/t/main/token", 200, owned=True),
+    Route("/USER/t/ma.in/", 404, owned=True),
+    Route("/USER/nothing", 404, owned=True),
+    Route("/gate/account", 200),
+    Route("/gate/logins", 200),
+    Route("/nothing", 404),
+    Route("/auth", 404),
+    Route("/login", 200, public=True, signed_in=303),
+    # nobody receives them yet
+    Route("/USER/webhook", 404, public=True, owned=True),
+    Route("/USER/webhook/github", 404, public=True, owned=True),
+)
+
+
+def paths(user: str) -> list[tuple[Route, str]]:
+    """Return every route with its address for `user`."""
+    return [(route, route.of(user)) for route in ROUTES]
+
+
+def wrong(expected: dict[Ask, int], answers: list[Answer]) -> list[str]:
+    """Say which answers are not as expected."""
+    return [
+        f"{ask.method} {ask.target[:80]} {dict(ask.headers)}: {answer.status}, not {status}"
+        for (ask, status), answer in zip(expected.items(), answers, strict=True)
+        if answer.status != status
+    ]
