@@ -1,7 +1,7 @@
 """What somebody outside the machine knows about the sessions in it, whatever happens to it.
 
-`Witness` hears the steps of `churn.py` as they happen. `Ledger` keeps what follows from them and
-holds it against what a registry lists after a power cut.
+`Witness` gives `churn.py` its orders and hears its steps as they happen. `Ledger` keeps what
+follows from them and holds it against what a registry lists after a power cut.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
+
+from agent_box_harness.errors import RequestFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,13 +76,15 @@ class Ledger:
 
 
 class Witness:
-    """Listens to `churn.py` and keeps its `ledger`. Use it as a context manager."""
+    """Talks with `churn.py` and keeps its `ledger`. Use it as a context manager."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.steps = 0
         """Steps heard so far, requests and answers alike."""
         self._changed = threading.Condition()
+        self._orders: socket.socket | None = None
+        self._answer = ""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, name="witness", daemon=True).start()
@@ -93,6 +97,30 @@ class Witness:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def ask(self, op: str, seconds: float, **args: Any) -> dict[str, Any]:
+        """Ask the supervisor in the machine something, once it is there; return the result."""
+        with self._changed:
+            self._answer = ""
+            self._order({"op": op, "args": args}, seconds)
+            if not self._changed.wait_for(lambda: self._answer, seconds):
+                raise RequestFailedError(f"the supervisor did not answer `{op}` in {seconds:g} s")
+            answer = json.loads(self._answer)
+        if not answer["ok"]:
+            raise RequestFailedError(f"`{op}` was refused: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def churn(self, prefix: str, seed: int, seconds: float) -> None:
+        """Let the workers loose on the listed sessions and on their own, called `prefix`-…."""
+        with self._changed:
+            names = list(self.ledger.listed)
+            self._order({"prefix": prefix, "seed": seed, "names": names}, seconds)
+
+    def _order(self, order: Mapping[str, Any], seconds: float) -> None:
+        if not self._changed.wait_for(lambda: self._orders, seconds) or self._orders is None:
+            raise RequestFailedError(f"nobody in the machine took orders in {seconds:g} s")
+        self._orders.sendall(json.dumps(order).encode() + b"\n")
 
     def wait(self, steps: int, seconds: float) -> bool:
         """Wait until that many more steps were heard; return whether they were in time."""
@@ -123,8 +151,17 @@ class Witness:
             for line in lines:
                 if not line.endswith("\n"):
                     return
+                message = json.loads(line)
                 with self._changed:
-                    self.ledger.take(json.loads(line))
-                    self.steps += 1
+                    if message.get("step") == "ready":
+                        self._orders = peer
+                    elif "step" not in message:
+                        self._answer = line
+                    else:
+                        self.ledger.take(message)
+                        self.steps += 1
+                        peer.sendall(b"\n")
                     self._changed.notify_all()
-                peer.sendall(b"\n")
+        with self._changed:
+            if self._orders is peer:
+                self._orders = None
