@@ -17,30 +17,6 @@ if TYPE_CHECKING:
 USER = "alice"
 STABLE = ("name", "agent", "state", "id", "pid", "workingDirectory", "restarts", "limits")
 
-MUTATIONS = [
-    (
-        "test_the_same_answer_from_everywhere",
-        "pkgs/agent-box/src/agent_box/session_cli/context.py",
-        'directory = box["users"][pwd.getpwuid(os.getuid()).pw_name]["runtimeDirectory"]',
-        'directory = os.environ.get("TMUX_TMPDIR") or "/run/agent-box-" + os.environ["USER"]',
-        "who inherits another environment would speak to another supervisor, or to none",
-    ),
-    (
-        "test_prompts_arrive_whole",
-        "pkgs/agent-box/src/agent_box/agents/prompts.py",
-        "if len(encoded) <= MAX_ARGUMENT:",
-        "if True:",
-        "a long prompt would keep its agent from starting",
-    ),
-    (
-        "test_exit_codes",
-        "pkgs/agent-box/src/agent_box/errors.py",
-        "exit_code = 3",
-        "exit_code = 1",
-        "a script could not tell what is missing from what is broken",
-    ),
-]
-
 
 @pytest.mark.limit(180)
 def test_the_same_answer_from_everywhere(box: Box) -> None:

@@ -13,46 +13,7 @@ if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
 USER = "alice"
-ENVFILE = "pkgs/agent-box/src/agent_box/envfile.py"
-LOCKING = "pkgs/agent-box/src/agent_box/locking.py"
 
-MUTATIONS = [
-    (
-        "test_fifty_variables_at_once",
-        LOCKING,
-        "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "pass",
-        "two writers would each keep only their own change",
-    ),
-    (
-        "test_twenty_sessions_at_once",
-        "pkgs/agent-box/src/agent_box/supervisor/intake.py",
-        "document = await asyncio.to_thread(self.store.mutate, change)",
-        "document = self.store.read(); change(document)",
-        "a change would be acknowledged and not be written",
-    ),
-    (
-        "test_the_same_name_at_once",
-        "pkgs/agent-box/src/agent_box/intent.py",
-        "if request.name is not None and request.name in taken:",
-        "if False:",
-        "who comes later would take the name away from who has it",
-    ),
-    (
-        "test_values_arrive_as_they_were_set",
-        ENVFILE,
-        "if not any(map(_is_control, value)):",
-        "if True:",
-        "a value of two lines would come back as two entries",
-    ),
-    (
-        "test_reserved_keys_are_refused",
-        ENVFILE,
-        "if is_reserved(key) and not force:",
-        "if False:",
-        "one wrong variable would break every session",
-    ),
-]
 
 VALUES = {
     "TWO_LINES": "first\nsecond\n\nfourth",

@@ -3,7 +3,7 @@
 One table. Each cell is an attack, a shell script that exits 0 exactly when it got through. bob
 runs it from a login shell and from inside his sandbox, and it must fail in both. Then somebody
 who may (alice, or root) runs the very same script and it must work: an attack that fails for
-everybody proves nothing. `mutations.toml` holds, for each cell, a one-line change that lets
+everybody proves nothing. `mutations` holds, for each cell, a one-line change that lets
 bob through.
 """
 

@@ -89,26 +89,6 @@ CUTS, EARLY = 6, 2
 LEAST, MOST = 4, 12
 """Steps of the workers before a cut: with four, one of the two has had an answer."""
 
-REGISTRY = "pkgs/agent-box/src/agent_box/registry.py"
-LIFECYCLE = "pkgs/agent-box/src/agent_box/supervisor/lifecycle.py"
-
-MUTATIONS = [
-    (
-        "test_power_cuts",
-        REGISTRY,
-        "                atomic_write(self.path, after)\n",
-        "                atomic_write(self.path, after, durable=False)\n",
-        "an acknowledged change would be undone by a power cut of the next seconds",
-    ),
-    (
-        "test_power_cuts",
-        LIFECYCLE,
-        "        if conversation and session.prompt_pending and record.prompted:",
-        "        if False:",
-        "each start after a cut would give the kickoff prompt once more",
-    ),
-]
-
 
 @pytest.fixture
 def lives(

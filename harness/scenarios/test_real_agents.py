@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
 USER = "alice"
-ADAPTERS = "pkgs/agent-box/src/agent_box/agents"
 START = 150.0
 """Seconds to the sign-in's screen. Without network opencode waits half a minute for an answer."""
 
@@ -43,37 +42,6 @@ FIRST_RUN_DIALOGS = (
     "Press Enter to continue",
 )
 """What claude would show to somebody who starts it for the first time."""
-
-MUTATIONS = [
-    (
-        "test_waits_for_sign_in",
-        f"{ADAPTERS}/opencode.py",
-        '"sign-in needed: attach and run /connect"',
-        "None",
-        "a session that nobody can use would be called running",
-    ),
-    (
-        "test_claude_asks_for_sign_in_only",
-        f"{ADAPTERS}/claude.py",
-        '(("hasCompletedOnboarding",), True),',
-        "",
-        "the first session of each user would stop at the choice of a colour theme",
-    ),
-    (
-        "test_claude_asks_for_sign_in_only",
-        f"{ADAPTERS}/claude.py",
-        '(("projects", directory, "hasTrustDialogAccepted"), True)',
-        '(("projects", directory, "unused"), True)',
-        "a session in a new directory would wait for somebody to trust it",
-    ),
-    (
-        "test_prompt_is_held_until_sign_in",
-        f"{ADAPTERS}/claude.py",
-        'return None if self.signed_in(ctx) else "claude is not signed in yet"',
-        "return None",
-        "claude would take the kickoff prompt, answer nothing, and call it delivered",
-    ),
-]
 
 
 @pytest.mark.needs("agents")

@@ -14,45 +14,7 @@ if TYPE_CHECKING:
 
 USER = "alice"
 UNIT = outside.supervisor(USER)
-REGISTRY = "pkgs/agent-box/src/agent_box/registry.py"
 
-MUTATIONS = [
-    (
-        "test_what_does_not_parse_is_not_overwritten",
-        REGISTRY,
-        "                before = self._bytes()\n",
-        '                before = self._bytes() if self.path.is_file() else b"{}"\n',
-        "a change would replace what is not understood",
-    ),
-    (
-        "test_what_does_not_parse_is_not_overwritten",
-        "pkgs/agent-box/src/agent_box/supervisor/intake.py",
-        "document = self.store.last_good()",
-        'document = Document({"version": 1, "sessions": {}})',
-        "after a restart the sessions of the last good list would be ended",
-    ),
-    (
-        "test_what_does_not_parse_is_not_overwritten",
-        REGISTRY,
-        "if info.st_uid != os.getuid():",
-        "if False:",
-        "a list that somebody else put there would be obeyed",
-    ),
-    (
-        "test_unknown_fields_stay",
-        REGISTRY,
-        "after = serialize(document.raw)",
-        'after = serialize({"version": 1, "sessions": document.sessions})',
-        "a change by an older program would drop what a newer one wrote",
-    ),
-    (
-        "test_one_mistake_harms_one_session",
-        REGISTRY,
-        "document.invalid[name] = reason\n            continue",
-        "raise ValueError(reason)",
-        "one entry's mistake would freeze the whole list",
-    ),
-]
 
 DAMAGES = {
     "does not parse": ('printf \'{"version": 1, "sessions": {\' >%s', "does not parse"),

@@ -12,45 +12,6 @@ if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
 USER = "alice"
-POLICY = "pkgs/agent-box/src/agent_box/supervisor/policy.py"
-
-MUTATIONS = [
-    (
-        "test_exit_0_parks",
-        POLICY,
-        "if code == 0 and agent != SHELL:",
-        "if False:",
-        "an agent that was left on purpose would come back",
-    ),
-    (
-        "test_exit_3_comes_back_later_each_time",
-        POLICY,
-        "seconds = min(MAX_DELAY, BASE_DELAY * 2.0 ** min(failures - 2, 20))",
-        "seconds = 0.1",
-        "an agent that cannot live would be started ten times a second",
-    ),
-    (
-        "test_kill_9_resumes",
-        "pkgs/agent-box/src/agent_box/agents/claude.py",
-        'argv += ["--resume", conversation]',
-        'argv += ["--session-id", conversation]',
-        "a crash would cost the conversation",
-    ),
-    (
-        "test_missing_binary_fails_with_the_reason",
-        POLICY,
-        "if failed_reason is not None and code == EXIT_FAILED:",
-        "if False:",
-        "a program that is not there would be started again and again",
-    ),
-    (
-        "test_scrollback_of_ended_runs",
-        "pkgs/agent-box/src/agent_box/supervisor/lifecycle.py",
-        "await asyncio.to_thread(self.records.save_log, record, text)",
-        "pass",
-        "what a crashed agent last said would be gone",
-    ),
-]
 
 
 def test_exit_0_parks(box: Box) -> None:

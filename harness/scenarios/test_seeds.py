@@ -14,23 +14,6 @@ from agent_box_harness.box import BOX_JSON
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
-MUTATIONS = [
-    (
-        "test_reactivation_keeps_the_list",
-        "pkgs/agent-box/src/agent_box/registry.py",
-        "if self.last_good_path.exists() or (_size(self.path) != 0):",
-        "if False:",
-        "every start of the supervisor would write the seed over the user's list",
-    ),
-    (
-        "test_an_emptied_list_stays_empty",
-        "pkgs/agent-box/src/agent_box/registry.py",
-        "if self.last_good_path.exists() or (_size(self.path) != 0):",
-        'if b"claude" in self.path.read_bytes() if self.path.exists() else False:',
-        "a list without sessions would be taken for one that was never sown",
-    ),
-]
-
 
 def test_first_boot_sows_the_seed(box: Box) -> None:
     """The first boot lists exactly the sessions of the config, each with an id of its own, and

@@ -17,45 +17,6 @@ if TYPE_CHECKING:
 
 USER = "alice"
 UNIT = outside.supervisor(USER)
-RECONCILE = "pkgs/agent-box/src/agent_box/supervisor/reconcile.py"
-
-MUTATIONS = [
-    (
-        "test_panes_survive_the_supervisor",
-        "pkgs/agent-box/src/agent_box/supervisor/main.py",
-        "await control.stop()",
-        'await control.stop(); await supervisor.tmux.run("kill-server")',
-        "a restart of the supervisor would end every session",
-    ),
-    (
-        "test_panes_survive_the_supervisor",
-        RECONCILE,
-        "return Action.ADOPT if phase in (Phase.IDLE, Phase.CRASHED) else Action.NOTHING",
-        "return Action.NOTHING",
-        "what runs would stay `starting` for ever",
-    ),
-    (
-        "test_watchdog_replaces_a_hung_supervisor",
-        "pkgs/agent-box/src/agent_box/session_cli/context.py",
-        'if op != "ls":',
-        "if True:",
-        "nobody could list their sessions while the supervisor hangs",
-    ),
-    (
-        "test_ends_are_noticed_afterwards",
-        RECONCILE,
-        "        return Action.RESPAWN if due else Action.NOTHING\n    return Action.FINISH",
-        "        return Action.RESPAWN if due else Action.NOTHING\n    return Action.NOTHING",
-        "what ended while nobody looked would neither be parked nor come back",
-    ),
-    (
-        "test_watchdog_replaces_a_hung_supervisor",
-        "nixos-tests/rendered/test/units/agent-box-supervisor-alice.service",
-        "WatchdogSec=30",
-        "WatchdogSec=0",
-        "a hung supervisor would hang until somebody notices",
-    ),
-]
 
 
 @pytest.mark.parametrize("how", ["restart", "kill -9", "stop for a while"])

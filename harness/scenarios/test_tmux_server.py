@@ -18,30 +18,6 @@ if TYPE_CHECKING:
 USER = "alice"
 SILENCE = 30.0  # seconds that the server is stopped for, as the guest's clock counts them
 
-MUTATIONS = [
-    (
-        "test_a_server_that_hangs",
-        "pkgs/agent-box/src/agent_box/supervisor/operations.py",
-        "LOOK_TIMEOUT = 1.0",
-        "LOOK_TIMEOUT = 10.0",
-        "`ls` would hang with the server",
-    ),
-    (
-        "test_a_server_that_dies",
-        "pkgs/agent-box/src/agent_box/supervisor/reconcile.py",
-        "if phase in (Phase.STARTING, Phase.RUNNING):",
-        "if False:",
-        "the end of a run would go unrecorded when the server takes it along",
-    ),
-    (
-        "test_a_server_that_dies",
-        "nixos-tests/rendered/test/units/agent-box-alice.service",
-        "Restart=always",
-        "Restart=no",
-        "a terminal server that died would stay away",
-    ),
-]
-
 
 @pytest.mark.limit(180)
 def test_a_server_that_hangs(box: Box, measured: Callable[[str, float], None]) -> None:

@@ -36,6 +36,7 @@ def test_every_mutation_can_be_made(table):
 
 def test_every_scenario_exists(table):
     for mutation in table:
+        assert mutation.text
         for scenario in mutation.scenarios:
             file, _, test = scenario.partition("::")
             text = (SCENARIOS / file).read_text()
@@ -58,7 +59,7 @@ def test_every_cell_has_a_mutation(monkeypatch, table):
 
 
 def test_out_of_date(tmp_path, table):
-    stale = mutations.Mutation("x", "", [], file="f", old="gone", new="")
+    stale = mutations.Mutation("x", [], file="f", old="gone", new="")
     (tmp_path / "f").write_text("here")
     assert "0 times" in mutations.problems(tmp_path, [stale])[0]
 
@@ -68,6 +69,7 @@ JUNIT = """\
 <testcase name="test_a[red]"><failure message="AssertionError: bob got through"/></testcase>
 <testcase name="test_a[green]"/>
 <testcase name="test_a[lost]"><failure message="RequestFailedError: no answer"/></testcase>
+<testcase name="test_a[late]"><failure message="a.b.WaitTimeoutError: gave up"/></testcase>
 <testcase name="test_a[dead]"><error message="the guest did not boot"/></testcase>
 </testsuite></testsuites>
 """
@@ -76,21 +78,23 @@ JUNIT = """\
 @pytest.mark.parametrize(
     ("cell", "killed", "survived", "trouble"),
     [
-        ("red", True, False, False),
-        ("green", False, True, False),
-        ("lost", False, False, True),
-        ("dead", False, True, True),
-        ("absent", False, True, False),
+        ("[red]", True, False, False),
+        ("[green]", False, True, False),
+        ("[lost]", False, False, True),
+        ("[dead]", False, True, True),
+        ("", True, False, False),  # any of its parameters
+        ("[late]", True, False, False),
+        ("[absent]", False, True, False),
     ],
 )
 def test_verdict(tmp_path, cell, killed, survived, trouble):
     report = tmp_path / "junit.xml"
     document = ET.fromstring(JUNIT)
     for case in list(document.iter("testcase")):
-        if f"[{cell}]" not in case.get("name"):
+        if (cell or "late") not in case.get("name"):
             document[0].remove(case)
     ET.ElementTree(document).write(report)
-    mutation = mutations.Mutation("x", "", [f"f.py::test_a[{cell}]"])
+    mutation = mutations.Mutation("x", [f"f.py::test_a{cell}"])
     result = mutations._verdict(mutation, report)
     assert (result.killed, bool(result.survived), bool(result.trouble)) == (
         killed,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_box_harness.errors import RequestFailedError
+from agent_box_harness.errors import RequestFailedError, WaitTimeoutError
 from agent_box_harness.machine import COMMAND_TIMEOUT, WAIT_TIMEOUT
 from agent_box_harness.wait import poll
 
@@ -231,8 +231,8 @@ class Box:
         what = f"session {user}/{name} in state {' or '.join(sorted(wanted))}"
         try:
             view: dict[str, Any] = self.wait_for(what, look, timeout)
-        except RequestFailedError as error:
-            raise RequestFailedError(f"{error}\nlast view: {json.dumps(seen, indent=2)}") from None
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(f"{error}\nlast view: {json.dumps(seen, indent=2)}") from None
         return view
 
     def pane_text(self, user: str, name: str) -> str:

@@ -1,15 +1,17 @@
 """Breaks the product on purpose, one line at a time, and expects the scenarios to notice.
 
-A scenario that stays green while its promise is broken proves nothing. `mutations.toml` lists
-one-line changes with the scenarios that each must turn red. They are made in a copy of the
-repository, never in the working tree. A change of the NixOS module is made in the rendered
-config of the copy, which is what the portable guest runs, so that no Nix is needed.
+A scenario that stays green while its promise is broken proves nothing. The tables in
+`harness/scenarios/mutations` list one-line changes with the scenarios that each must turn red.
+They are made in a copy of the repository, never in the working tree. A change of the NixOS module
+is made in the rendered config of the copy, which is what the portable guest runs, so that no Nix
+is needed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-TABLE = Path("harness/scenarios/mutations.toml")
+TABLES = Path("harness/scenarios/mutations")
 RENDERED = Path("nixos-tests/rendered")
 SHARED_CACHE = ("base", "agents", "ssh", "accel")
 """What no mutation changes: mutants take it from the ordinary cache."""
+
+_ASSERTED = re.compile(r"AssertionError|[\w.]*WaitTimeoutError")
+"""What the message of a failed promise begins with: an assertion, or a wait in vain."""
 
 _UNIT = """\
 [Unit]
@@ -48,9 +53,13 @@ class Mutation:
     """One line that breaks a promise, and who must notice."""
 
     id: str
-    proves: str
     scenarios: list[str]
-    """Test ids below harness/scenarios; each must fail."""
+    """Test ids below harness/scenarios; each must fail. One without brackets means any of its
+    parameters."""
+    proves: str = ""
+    """The promise that it breaks, or"""
+    harm: str = ""
+    """what users would meet."""
     file: str = ""
     """File of the repository to edit."""
     old: str = ""
@@ -66,6 +75,11 @@ class Mutation:
         if self.command:
             return "guest"
         return "rendered" if Path(self.file).is_relative_to(RENDERED) else "source"
+
+    @property
+    def text(self) -> str:
+        """What it is about, in a line."""
+        return self.proves or self.harm
 
 
 @dataclass(frozen=True)
@@ -85,15 +99,15 @@ class Result:
 
 
 def load(repo: Path) -> list[Mutation]:
-    """Read the table. A wrong entry is a HarnessError that names it."""
-    entries: list[dict[str, Any]] = tomllib.loads((repo / TABLE).read_text())["mutation"]
+    """Read the tables. A wrong entry is a HarnessError that names it."""
     found = []
-    for entry in entries:
-        try:
-            mutation = Mutation(**entry)
-        except TypeError as error:
-            raise HarnessError(f"{TABLE}: {entry.get('id', entry)}: {error}") from error
-        found.append(mutation)
+    for table in sorted((repo / TABLES).glob("*.toml")):
+        entries: list[dict[str, Any]] = tomllib.loads(table.read_text())["mutation"]
+        for entry in entries:
+            try:
+                found.append(Mutation(**entry))
+            except TypeError as error:
+                raise HarnessError(f"{table}: {entry.get('id', entry)}: {error}") from error
     return found
 
 
@@ -112,7 +126,7 @@ def problems(repo: Path, mutations: list[Mutation]) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `agent-box-harness mutate`."""
     parser.add_argument("-k", metavar="TEXT", default="", help="only mutations with this in the id")
-    parser.add_argument("--list", action="store_true", help="only show the table")
+    parser.add_argument("--list", action="store_true", help="only show the tables")
     parser.add_argument(
         "--guest", choices=("container", "qemu"), help="only what this guest can show, in it"
     )
@@ -126,10 +140,10 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     if not mutations:
         raise HarnessError(f"no mutation has {options.k!r} in its id")
     if wrong := problems(repo, mutations):
-        raise HarnessError("the table is out of date:\n" + "\n".join(wrong))
+        raise HarnessError("the tables are out of date:\n" + "\n".join(wrong))
     if options.list:
         for mutation in mutations:
-            print(f"{mutation.id:28} {mutation.where:9} {mutation.proves}")
+            print(f"{mutation.id:28} {mutation.where:9} {mutation.text}")
         return 0
     print(
         f"{len(mutations)} mutants; `rendered` edits the rendered config, so that no Nix is needed"
@@ -227,12 +241,18 @@ def _verdict(mutation: Mutation, report: Path) -> Result:
         if case.find("error") is not None:
             broken = f"{name} could not run: {_text(case.find('error'))}"
     for scenario in mutation.scenarios:
-        noticed = cases.get(scenario.rpartition("::")[2])
-        if noticed is None or noticed.find("failure") is None:
+        test = scenario.rpartition("::")[2]
+        failures = [
+            _text(failure)
+            for name, case in cases.items()
+            if (name == test or name.startswith(f"{test}["))
+            and (failure := case.find("failure")) is not None
+        ]
+        if not failures:
             survived.append(scenario)
-        elif not _text(noticed.find("failure")).startswith("AssertionError"):
+        elif not any(map(_ASSERTED.match, failures)):
             # what goes wrong on the way to the assertion proves nothing
-            broken = broken or f"{scenario}: {_text(noticed.find('failure'))}"
+            broken = broken or f"{scenario}: {failures[0]}"
     return Result(mutation, survived, broken)
 
 
@@ -243,7 +263,7 @@ def _text(element: ET.Element | None) -> str:
 def _line(result: Result) -> str:
     mutation = result.mutation
     verdict = "killed" if result.killed else "TROUBLE" if result.trouble else "SURVIVED"
-    text = f"{verdict:8} {mutation.id:28} {mutation.where:9} {mutation.proves}"
+    text = f"{verdict:8} {mutation.id:28} {mutation.where:9} {mutation.text}"
     for scenario in result.survived:
         text += f"\n         did not notice: {scenario}"
     return text + (f"\n         {result.trouble}" if result.trouble else "")
