@@ -32,41 +32,30 @@ let
     };
   };
 
-  socketOf = name: {
-    description = "Folders of sites of ${name}, for the edge";
-    wantedBy = [ "sockets.target" ];
-    listenStreams = [ "/run/agent-box-site-files/${name}.sock" ];
-    socketConfig = {
-      SocketUser = name;
-      SocketGroup = "caddy";
-      SocketMode = "0660";
-    };
-  };
+  units = import ./units.nix { inherit lib config; };
 
-  filesOf = name: {
-    description = "Folders of sites of ${name}";
-    requires = [ "agent-box-site-files-${name}.socket" ];
-    after = [ "agent-box-site-files-${name}.socket" ];
-    unitConfig = {
-      RequiresMountsFor = "/home/${name}";
-      StartLimitIntervalSec = 0;
+  files = "agent-box-site-files";
+
+  socketOf =
+    name:
+    units.socket name "/run/${files}/${name}.sock"
+    // {
+      description = "Folders of sites of ${name}, for the edge";
     };
-    stopIfChanged = false;
-    serviceConfig = hardening.siteFiles name // {
-      Type = "exec";
-      User = name;
-      Group = name;
-      ExecStart = "${cfg.runtime}/bin/agent-box-site-files";
-      WorkingDirectory = "~";
-      Restart = "on-failure";
-      RestartSec = "200ms";
-      RestartSteps = 10;
-      RestartMaxDelaySec = "5s";
-      LimitNOFILE = 16384;
-      MemoryMax = "256M";
-      TasksMax = 64;
-    };
-  };
+
+  filesOf =
+    name:
+    lib.foldl' lib.recursiveUpdate (units.service name (hardening.siteFiles name)) [
+      (units.onDemand files name)
+      {
+        description = "Folders of sites of ${name}";
+        serviceConfig = {
+          ExecStart = "${cfg.runtime}/bin/agent-box-site-files";
+          MemoryMax = "256M";
+          TasksMax = 64;
+        };
+      }
+    ];
 in
 {
   config = lib.mkIf (cfg.enable && web.enable) {
@@ -83,9 +72,7 @@ in
       };
     };
 
-    systemd.sockets = lib.listToAttrs (
-      map (name: lib.nameValuePair "agent-box-site-files-${name}" (socketOf name)) web.users
-    );
+    systemd.sockets = units.perUser files socketOf;
 
     systemd.services = {
       agent-box-sites = helper // {
@@ -100,9 +87,7 @@ in
         unitConfig.ConditionPathExists = "/run/agent-box-sites/any";
       };
     }
-    // lib.listToAttrs (
-      map (name: lib.nameValuePair "agent-box-site-files-${name}" (filesOf name)) web.users
-    );
+    // units.perUser files filesOf;
 
     systemd.timers.agent-box-sites-check = {
       description = "Look at the ports of sites again";

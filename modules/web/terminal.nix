@@ -31,34 +31,31 @@ let
     "--client-option scrollback=0"
   ];
 
-  serviceOf = name: {
-    description = "Terminals of ${name} in the browser";
-    wantedBy = [ "multi-user.target" ];
-    after = [ "agent-box-${name}.service" ];
-    unitConfig = {
-      RequiresMountsFor = "/home/${name}";
-      StartLimitIntervalSec = 0;
+  units = import ./units.nix { inherit lib config; };
+
+  sandbox =
+    name:
+    hardening.sandbox {
+      user = name;
+      sudo = false;
+      allowCloudMetadata = false;
+    };
+
+  serviceOf =
+    name:
+    lib.recursiveUpdate (units.service name (sandbox name)) {
+      description = "Terminals of ${name} in the browser";
+      wantedBy = [ "multi-user.target" ];
+      after = [ "agent-box-${name}.service" ];
       # The same /tmp as the sessions.
-      JoinsNamespaceOf = "agent-box-${name}.service";
-    };
-    stopIfChanged = false;
-    environment = {
-      HOME = "/home/${name}";
-      TMUX_TMPDIR = "/run/agent-box-${name}";
-      LANG = "C.UTF-8";
-    };
-    serviceConfig =
-      hardening.sandbox {
-        user = name;
-        sudo = false;
-        allowCloudMetadata = false;
-      }
-      // {
-        Type = "exec";
-        User = name;
-        Group = name;
+      unitConfig.JoinsNamespaceOf = "agent-box-${name}.service";
+      environment = {
+        HOME = "/home/${name}";
+        TMUX_TMPDIR = "/run/agent-box-${name}";
+        LANG = "C.UTF-8";
+      };
+      serviceConfig = {
         ExecStart = "${pkgs.ttyd}/bin/ttyd ${lib.concatStringsSep " " (arguments name)} ${cfg.runtime}/bin/agent-box-terminal";
-        WorkingDirectory = "~";
         ReadWritePaths = [ (directory name) ];
         Restart = "always";
         RestartSec = "100ms";
@@ -67,10 +64,9 @@ let
         OOMPolicy = "continue";
         MemoryMax = "30%";
         TasksMax = 2048;
-        LimitNOFILE = 16384;
       }
       // lib.optionalAttrs cfg.protectMemory { OOMScoreAdjust = lib.mkDefault 500; };
-  };
+    };
 in
 {
   config = lib.mkIf (cfg.enable && web.enable) {
@@ -81,8 +77,6 @@ in
     ]
     ++ map (name: "d ${directory name} 2710 ${name} caddy -") web.users;
 
-    systemd.services = lib.listToAttrs (
-      map (name: lib.nameValuePair "agent-box-terminal-${name}" (serviceOf name)) web.users
-    );
+    systemd.services = units.perUser "agent-box-terminal" serviceOf;
   };
 }

@@ -11,60 +11,43 @@ let
   inherit (cfg) web;
   hardening = import ../hardening.nix { inherit lib; };
 
-  socketOf = name: {
-    description = "Workspace and settings of ${name}, for the edge";
-    wantedBy = [ "sockets.target" ];
-    listenStreams = [ "/run/agent-box-settings/${name}.sock" ];
-    socketConfig = {
-      SocketUser = name;
-      SocketGroup = "caddy";
-      SocketMode = "0660";
-      FileDescriptorName = "web";
-    };
-  };
+  units = import ./units.nix { inherit lib config; };
 
-  serviceOf = name: {
-    description = "Workspace and settings of ${name}";
-    requires = [ "agent-box-settings-${name}.socket" ];
-    after = [ "agent-box-settings-${name}.socket" ];
-    unitConfig = {
-      RequiresMountsFor = "/home/${name}";
-      StartLimitIntervalSec = 0;
+  unit = "agent-box-settings";
+
+  socketOf =
+    name:
+    lib.recursiveUpdate (units.socket name "/run/${unit}/${name}.sock") {
+      description = "Workspace and settings of ${name}, for the edge";
+      socketConfig.FileDescriptorName = "web";
     };
-    # The next request starts the new version.
-    stopIfChanged = false;
-    path = [
-      pkgs.systemd
-      pkgs.tmux
+
+  serviceOf =
+    name:
+    lib.foldl' lib.recursiveUpdate (units.service name (hardening.workspace name)) [
+      (units.onDemand unit name)
+      {
+        description = "Workspace and settings of ${name}";
+        path = [
+          pkgs.systemd
+          pkgs.tmux
+        ];
+        environment = {
+          HOME = "/home/${name}";
+          LANG = "C.UTF-8";
+          SSL_CERT_FILE = "/etc/ssl/certs/ca-certificates.crt";
+        };
+        serviceConfig = {
+          ExecStart = "${cfg.runtime}/bin/agent-box-web";
+          MemoryMax = "512M";
+          TasksMax = 128;
+        };
+      }
     ];
-    environment = {
-      HOME = "/home/${name}";
-      LANG = "C.UTF-8";
-      SSL_CERT_FILE = "/etc/ssl/certs/ca-certificates.crt";
-    };
-    serviceConfig = hardening.workspace name // {
-      Type = "exec";
-      User = name;
-      Group = name;
-      ExecStart = "${cfg.runtime}/bin/agent-box-web";
-      WorkingDirectory = "~";
-      Restart = "on-failure";
-      RestartSec = "200ms";
-      RestartSteps = 10;
-      RestartMaxDelaySec = "5s";
-      LimitNOFILE = 16384;
-      MemoryMax = "512M";
-      TasksMax = 128;
-    };
-  };
 in
 {
   config = lib.mkIf (cfg.enable && web.enable) {
-    systemd.sockets = lib.listToAttrs (
-      map (name: lib.nameValuePair "agent-box-settings-${name}" (socketOf name)) web.users
-    );
-    systemd.services = lib.listToAttrs (
-      map (name: lib.nameValuePair "agent-box-settings-${name}" (serviceOf name)) web.users
-    );
+    systemd.sockets = units.perUser unit socketOf;
+    systemd.services = units.perUser unit serviceOf;
   };
 }

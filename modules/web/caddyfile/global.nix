@@ -1,0 +1,34 @@
+# What holds for the whole edge: protocols, limits, where certificates come from.
+{ lib, web }:
+let
+  certificates =
+    if web.certificates == "internal" then
+      ''
+        	local_certs
+        	skip_install_trust
+      ''
+    else
+      ''
+        	cert_issuer acme {
+        ${lib.optionalString (!web.redirectHttp) "		disable_http_challenge\n"}${
+          lib.optionalString (web.acmeEmail != null) "		email ${web.acmeEmail}\n"
+        }${lib.optionalString (web.acmeDirectory != null) "		dir ${web.acmeDirectory}\n"}	}
+      '';
+in
+''
+  {
+  	admin unix//run/caddy/admin.sock|0600
+  	persist_config off
+  	auto_https disable_redirects
+  	# Streams of events and uploads in progress end by themselves after a reload.
+  	grace_period 10m
+  	servers {
+  		protocols h1 h2${lib.optionalString web.http3 " h3"}
+  		max_header_size 32KiB
+  		timeouts {
+  			read_header 10s
+  			idle 5m
+  		}
+  	}
+  ${certificates}}
+''

@@ -1,0 +1,38 @@
+# The routes of one user. They match the address exactly as the gate judged it, letter
+# by letter: no cleaned-up path, no second spelling.
+{ terminalPolicy }:
+user: ''
+  		# A receiver checks signatures itself. There is none yet.
+  		@${user}-webhook vars_regexp {http.request.uri} ^/${user}/webhook(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?([?].*)?$
+  		handle @${user}-webhook {
+  			error 404
+  		}
+
+  		@${user}-terminal vars_regexp terminal {http.request.uri} ^/${user}/t/([A-Za-z0-9][A-Za-z0-9_-]{0,149})(?:/?|/(ws|token))(?:[?].*)?$
+  		handle @${user}-terminal {
+  			route {
+  				import signed-in ${user}
+  				vars part "The terminal service"
+  				vars unit agent-box-terminal-${user}
+  				rewrite * /{http.regexp.terminal.2}?arg={http.regexp.terminal.1}&arg={http.request.header.X-Agent-Box-Login}
+  				import backend
+  				header ?Content-Security-Policy "${terminalPolicy}"
+  				reverse_proxy unix//run/agent-box-terminal/${user}/ttyd.sock {
+  					import of-a-user
+  				}
+  			}
+  		}
+
+  		@${user} vars_regexp {http.request.uri} ^/${user}(/.*|[?].*)?$
+  		handle @${user} {
+  			route {
+  				import signed-in ${user}
+  				vars part "The workspace service"
+  				vars unit agent-box-settings-${user}
+  				import backend
+  				reverse_proxy unix//run/agent-box-settings/${user}.sock {
+  					import of-a-user
+  				}
+  			}
+  		}
+''
