@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent_box_harness import browser
 from agent_box_harness.edge import Edge
+from agent_box_harness.plugin import run_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_box_harness.box import Box
+    from agent_box_harness.browser import Visitor
 
 
 @pytest.fixture
@@ -21,3 +26,14 @@ def edge(box: Box) -> Edge:
     for user in box.users:
         edge.set_password(user)
     return edge
+
+
+@pytest.fixture
+def visitor(edge: Edge, request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    """A browser beside the box; no page in it may complain about anything."""
+    for user in edge.box.users:
+        edge.box.wait_session(user, "main", ("running", "waiting"))
+    folder = request.config.stash[run_key].folder / request.node.name
+    with browser.visit(edge.box, folder) as visitor:
+        yield visitor
+        assert visitor.problems == []

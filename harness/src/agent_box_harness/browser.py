@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from agent_box_harness.edge import PASSWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, Frame, Page
+    from playwright.sync_api import Browser, BrowserContext, Frame, Locator, Page
 
     from agent_box_harness.box import Box
 
@@ -54,6 +56,17 @@ def missing() -> str | None:
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed"
     return None
+
+
+def needed() -> pytest.MarkDecorator:
+    """Mark scenarios that need a browser."""
+    reason = missing()
+    return pytest.mark.skipif(reason is not None, reason=reason or "")
+
+
+def tab(page: Page, name: str) -> Locator:
+    """Return the tab of a session."""
+    return page.locator(f"#tab-{name}")
 
 
 def axe() -> Path | None:
@@ -146,17 +159,25 @@ class Terminal:
 
     def type(self, text: str) -> None:
         """Type with the keyboard, a line end being Enter."""
-        self.frame.locator("textarea.xterm-helper-textarea").focus()
+        self.focus()
         self.page.keyboard.type(text)
 
-    def paste(self, text: str) -> None:
-        """Paste text, as from the clipboard."""
-        self.frame.evaluate(
-            "text => { const clipboardData = new DataTransfer();"
-            " clipboardData.setData('text/plain', text);"
-            " document.querySelector('.xterm-helper-textarea').dispatchEvent(new ClipboardEvent("
-            "'paste', {clipboardData, bubbles: true, cancelable: true})); }",
-            text,
+    def focus(self) -> None:
+        """Have the keyboard write into the terminal."""
+        self.frame.locator("textarea.xterm-helper-textarea").focus()
+
+    def point(self, text: str) -> tuple[float, float]:
+        """Return where in the page the first character of a text on the screen is, in pixels."""
+        lines = self.screen.split("\n")
+        row = next(number for number, line in enumerate(lines) if text in line)
+        element = self.frame.locator(".xterm-screen")
+        box = element.bounding_box()
+        assert box is not None  # noqa: S101 - it is on the screen
+        rows, columns = self.frame.evaluate("[window.term.rows, window.term.cols]")
+        column = lines[row].index(text)
+        return (
+            box["x"] + (column + 0.5) * box["width"] / columns,
+            box["y"] + (row + 0.5) * box["height"] / rows,
         )
 
     def draw_anew(self) -> None:
@@ -174,7 +195,7 @@ class Terminal:
 
     def echoes(self, presses: int) -> list[float]:
         """Press a key several times; seconds from each to its character on the screen, sorted."""
-        self.frame.locator("textarea.xterm-helper-textarea").focus()
+        self.focus()
         self.frame.evaluate(
             "() => { window.echoes = []; let pressed = 0; const seen = () =>"
             " { if (pressed) window.echoes.push(performance.now() - pressed); pressed = 0; };"

@@ -60,6 +60,7 @@ class Stand:
             "TERM": "xterm-256color",
         }
         self.opened: list[tuple[int, int]] = []
+        self.started: list[str] = []
 
     def tmux(self, *args: str) -> str:
         command = ["tmux", "-L", "agent-box", *args]
@@ -67,8 +68,20 @@ class Stand:
             command, env=self.env, capture_output=True, text=True, check=True
         ).stdout
 
+    def answer(self, request: dict, views: tuple[dict, ...]) -> dict:
+        """Answer as a supervisor does; what it was asked to start is noted."""
+        if request["op"] == "wait":
+            error = {"code": "conflict", "message": "it is still starting"}
+            return {"ok": False, "error": error}
+        if request["op"] == "start":
+            self.started.append(request["args"]["name"])
+            self.tmux("-f", "/dev/null", "new-session", "-d", "-s", self.started[-1], "sh")
+            for each in views:
+                each["state"] = "running"
+        return {"ok": True, "result": {"sessions": list(views), "problems": []}}
+
     def supervise(self, *views: dict) -> None:
-        """Answer `ls` as a supervisor does."""
+        """Play a supervisor."""
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.run_dir / "control.sock"))
         listener.listen()
@@ -77,9 +90,9 @@ class Stand:
             while True:
                 client, _ = listener.accept()
                 with client, client.makefile("rwb") as lines:
-                    while lines.readline():
-                        result = {"sessions": list(views), "problems": []}
-                        lines.write(json.dumps({"ok": True, "result": result}).encode() + b"\n")
+                    while line := lines.readline():
+                        answer = self.answer(json.loads(line), views)
+                        lines.write(json.dumps(answer).encode() + b"\n")
                         lines.flush()
 
         threading.Thread(target=serve, daemon=True).start()
@@ -178,6 +191,7 @@ VIEWS = (
         ((), "without saying which session"),
         (("main",), "without saying which session"),
         (("main", LOGIN, "more"), "without saying which session"),
+        (("main", LOGIN, "start", "more"), "without saying which session"),
         (("main", "../../etc/passwd00"), "without saying which session"),
         (("main", "f" * 32), "Your login has ended"),
         (("=main", LOGIN), "no session of that name"),
@@ -199,9 +213,7 @@ def test_refuses_for_good(stand, arguments, said):
     ("name", "said"),
     [
         ("mai", "There is no session mai. There are: four, main, three, two."),
-        ("two", "two is stopped. Start it in the workspace"),
         ("three", "three is starting (waits for memory)"),
-        ("four", "four has failed (exit 3)"),
     ],
 )
 def test_says_why_there_is_nothing_to_show_and_looks_again(stand, name, said):
@@ -216,6 +228,19 @@ def test_says_why_there_is_nothing_to_show_and_looks_again(stand, name, said):
     assert "Your login has ended" in terminal.read()
     assert terminal.status() == 0
     assert stand.tmux("list-clients") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("two", "two is stopped."), ("four", "four has failed (exit 3)")]
+)
+def test_enter_starts_what_can_be_started(stand, name, said):
+    stand.supervise(*[dict(each) for each in VIEWS])
+    terminal = stand.open(name, LOGIN)
+    assert said in terminal.read("Press Enter to start it.")
+    assert stand.started == []
+    os.write(terminal.descriptor, b"\r")
+    terminal.read(f"[{name}]")
+    assert stand.started == [name]
 
 
 def test_shows_a_session_that_has_come_meanwhile(stand):

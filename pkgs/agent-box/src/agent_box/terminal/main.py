@@ -3,8 +3,8 @@
 Attaches to the session of that very name or says why it cannot; no other session is ever shown.
 Then a small watcher takes this process over and ends the terminal together with its login.
 
-Where there is nothing to show it says so and waits for Enter. It must not end then, because ttyd's
-page would connect anew at once, again and again.
+Where there is nothing to show it says so and waits for Enter, which starts a session that can be
+started. It must not end then, because ttyd's page would connect anew at once, again and again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from agent_box import config, naming
 from agent_box.control_client import Client, SupervisorDown, SupervisorGone, SupervisorSilent
-from agent_box.errors import AgentBoxError, NotFoundError
+from agent_box.errors import AgentBoxError, ConflictError, NotFoundError
 from agent_box.terminal import watch
 from agent_box.tmux import SOCKET
 
@@ -34,13 +34,27 @@ ATTACHABLE = frozenset({"running", "waiting", "crashed", "unmanaged"})
 
 _LOGIN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _PATIENCE = 5.0  # seconds for tmux to answer
-
+_STARTING = 20.0  # seconds to wait for a session that is on its way
 
 AGAIN = "Press Enter to look again."
+START = "Press Enter to start it."
+_START = "start"
+"""Third argument of the program that Enter starts; ttyd passes two."""
 
 
 class Refusal(Exception):  # noqa: N818 - a text for the person, not an accident
     """Why there is nothing to show."""
+
+    offer = AGAIN
+    then: tuple[str, ...] = ()
+    """What the program that Enter starts is told beyond session and login."""
+
+
+class Startable(Refusal):
+    """Why there is nothing to show yet: the session does not run, but can."""
+
+    offer = START
+    then = (_START,)
 
 
 class Final(Refusal):
@@ -50,48 +64,81 @@ class Final(Refusal):
 def main() -> None:
     """Attach, or explain."""
     try:
-        name, live = _arguments(sys.argv[1:])
+        name, live, begin = _arguments(sys.argv[1:])
     except Final as refused:
         print(f"\n  {refused}\n", flush=True)
         return
     try:
         box = config.load()
         user = config.current_user(box)
-        check(name, Client(user.runtime_dir))
+        client = Client(user.runtime_dir)
+        if begin:
+            start_session(name, client)
+        check(name, client)
         command = attach_command(box.programs.tmux, name)
         environment = {**os.environ, "TMUX_TMPDIR": str(user.runtime_dir)}
         environment.pop("TMUX", None)
         expect(box.programs.tmux, name, environment)
         pid = start(command, environment)
     except (Refusal, AgentBoxError) as refused:
-        watch.hold(f"\n  {refused}\n\n  {AGAIN}\n", live, [sys.executable, "-I", *sys.argv])
+        offer, then = AGAIN, ()
+        if isinstance(refused, Refusal):
+            offer, then = refused.offer, refused.then
+        again = [sys.executable, "-I", *sys.argv[:3], *then]
+        watch.hold(f"\n  {refused}\n\n  {offer}\n", live, again)
     watch.become(pid, live)
 
 
-def _arguments(given: list[str]) -> tuple[str, Path]:
-    if len(given) != 2 or not _LOGIN.fullmatch(given[1]):
+def _arguments(given: list[str]) -> tuple[str, Path, bool]:
+    begin = given[2:] == [_START]
+    if len(given) != 2 + begin or not _LOGIN.fullmatch(given[1]):
         raise Final("This terminal was opened without saying which session it is for.")
-    name, login = given
+    name, login = given[:2]
     if not naming.is_valid(name):
         raise Final("There is no session of that name.")
     live = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / login
     if not live.exists():
         raise Final(watch.ENDED)
-    return name, live
+    return name, live, begin
+
+
+def start_session(name: str, client: Client) -> None:
+    """Start a session that does not run; returns when it does, or will not any time soon."""
+    print(f"\n  Starting {name} …", flush=True)
+    with client:
+        client.call("start", name=name)
 
 
 def check(name: str, client: Client) -> None:
-    """Raise `Refusal` when session `name` is known to have no terminal."""
+    """Raise `Refusal` when session `name` is known to have no terminal.
+
+    Waits a while for one that is on its way.
+    """
     try:
         with client:
             views = client.call("ls")["sessions"]
+            view = next((view for view in views if view["name"] == name), None)
+            if view is None:
+                raise NotFoundError(f"There is no session {name}. {_others(views)}")
+            if view["state"] == "starting":
+                print(f"\n  {_explanation(view)}", flush=True)
+                view = _arrival(client, name) or view
     except (SupervisorDown, SupervisorGone, SupervisorSilent):
         return  # then tmux alone knows; sessions outlive their supervisor
-    view = next((view for view in views if view["name"] == name), None)
-    if view is None:
-        raise NotFoundError(f"There is no session {name}. {_others(views)}")
     if view["state"] not in ATTACHABLE:
-        raise Refusal(_explanation(view))
+        kind = Refusal if view["state"] == "starting" else Startable
+        raise kind(_explanation(view))
+
+
+def _arrival(client: Client, name: str) -> dict[str, Any] | None:
+    """Return how a session is that was starting; None when that takes too long."""
+    states = [*sorted(ATTACHABLE), "failed", "stopped"]
+    try:
+        found = client.call("wait", name=name, states=states, timeout=_STARTING)
+    except ConflictError:
+        return None
+    view: dict[str, Any] = found["session"]
+    return view
 
 
 def _others(views: list[dict[str, Any]]) -> str:
@@ -105,13 +152,10 @@ def _explanation(view: dict[str, Any]) -> str:
     name, state = view["name"], view["state"]
     reason = f" ({view['reason']})" if view.get("reason") else ""
     if state == "stopped":
-        return f"{name} is stopped. Start it in the workspace: agent-box-session start {name}"
+        return f"{name} is stopped."
     if state == "starting":
         return f"{name} is starting{reason}. It will be here in a moment."
-    return (
-        f"{name} has failed{reason}.\n  See: agent-box-session logs {name}\n"
-        f"  Start it again in the workspace: agent-box-session restart {name}"
-    )
+    return f"{name} has failed{reason}.\n  See: agent-box-session logs {name}"
 
 
 def attach_command(tmux: str, name: str) -> list[str]:

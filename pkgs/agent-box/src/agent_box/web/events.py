@@ -31,7 +31,7 @@ KEPT = 256
 """Events remembered for streams that reconnect."""
 
 KEEP_ALIVE = 15.0
-"""Seconds between two comments on a quiet stream."""
+"""Seconds after which a quiet stream tells that it is alive."""
 
 LINGER = 5.0
 """Seconds that the subscription outlives the last stream, for a page that is being reloaded."""
@@ -95,7 +95,9 @@ class Feed:
                     async with asyncio.timeout(KEEP_ALIVE):
                         part = await queue.get()
                 except TimeoutError:
-                    part = b":\n\n"
+                    # An event, since pages do not see comments: silence tells them that the
+                    # connection is lost, which a network that just drops packets does not.
+                    part = b"event: alive\ndata: 1\n\n"
                 if not allowed():
                     return
                 if part is None:  # it fell behind

@@ -79,9 +79,9 @@ export function picker(props) {
   return { input, element: h("span", { class: "combo" }, input, list, note) };
 }
 
-/** Open the dialog; `made(name)` is called with the new session. */
-export async function add(made) {
-  const { agents, default: preset } = await call("GET", "agents");
+/** Open the dialog, filled with what `preset` holds; `made(session)` is called with the new session. */
+export async function add(made, preset = {}) {
+  const { agents, default: usual } = await call("GET", "agents");
   let draft = {};
   try {
     draft = JSON.parse(sessionStorage.getItem(DRAFT)) ?? {};
@@ -89,13 +89,13 @@ export async function add(made) {
     // spoilt: start afresh
   }
   const agent = h("select", { name: "agent" }, agents.map((name) => h("option", { value: name }, name)));
-  agent.value = agents.includes(draft.agent) ? draft.agent : preset;
+  agent.value = agents.includes(draft.agent) ? draft.agent : usual;
   const place = picker({ name: "workingDirectory", placeholder: "~" });
   place.input.value = draft.workingDirectory ?? "~/";
   const prompt = h("textarea", { name: "prompt", rows: 5, placeholder: "What should the agent do first? Leave empty to begin by talking to it." });
   prompt.value = draft.prompt ?? "";
   const name = h("input", { name: "name", maxlength: 150, autocomplete: "off", autocapitalize: "off", spellcheck: "false", pattern: NAME, title: "Letters, digits, - and _", placeholder: "chosen for you" });
-  name.value = draft.name ?? "";
+  name.value = preset.name || (draft.name ?? "");
   const mkdir = h("input", { type: "checkbox", name: "mkdir" });
   const ask = h("input", { type: "checkbox", name: "ask" });
   const dialog = form("New session", [

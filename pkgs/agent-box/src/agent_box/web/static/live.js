@@ -1,7 +1,10 @@
 // The state of the box, pushed by /U/events and kept here for whoever shows it.
 import { base, call, say } from "./core.js";
 
-export const state = { sessions: new Map(), problems: [], order: [], supervisor: { state: "unknown", message: "" }, connected: false };
+export const state = { sessions: new Map(), problems: [], order: [], supervisor: { state: "unknown", message: "" }, connected: null };
+
+/** Milliseconds without a word after which the connection counts as lost: the box tells every 15 s. */
+const SILENCE = 35000;
 
 const listeners = new Set();
 
@@ -59,33 +62,53 @@ const handlers = {
   problem({ state: word, message }) { state.supervisor = { state: word, message }; tell("problems"); },
   env: () => tell("env"),
   files: () => tell("files"),
+  alive() {},
 };
 
+const QUIET = new Set(["env", "files", "alive"]);
+
 let source = null;
+let silence = 0;
+
+function connected(yes) {
+  if (state.connected === yes) return;
+  state.connected = yes;
+  document.body.classList.toggle("lost", !yes);
+  tell("connection");
+}
 
 function connect() {
-  source = new EventSource(`${base}/events`);
-  source.onopen = () => { state.connected = true; tell("connection"); };
-  source.onerror = async () => {
-    if (state.connected) { state.connected = false; tell("connection"); }
-    if (source.readyState !== EventSource.CLOSED) return;
+  source?.close();
+  const mine = source = new EventSource(`${base}/events`);
+  heard();
+  mine.onopen = () => connected(true);
+  mine.onerror = async () => {
+    connected(false);
+    if (mine.readyState !== EventSource.CLOSED) return;
     // Refused for good: find out why (a login that ended leads to the login page), then go on.
-    source.close();
     await call("GET", "agents").catch(() => {});
-    setTimeout(connect, 2000);
+    setTimeout(() => { if (mine === source) connect(); }, 2000);
   };
   for (const [kind, handle] of Object.entries(handlers)) {
-    source.addEventListener(kind, (event) => {
+    mine.addEventListener(kind, (event) => {
+      heard();
       handle(JSON.parse(event.data));
-      if (kind !== "env" && kind !== "files") tell("sessions");
+      if (!QUIET.has(kind)) tell("sessions");
     });
   }
+}
+
+/** A network that drops packets breaks no connection: only silence tells. */
+function heard() {
+  clearTimeout(silence);
+  silence = setTimeout(() => { connected(false); connect(); }, SILENCE);
 }
 
 export function start() {
   connect();
   // A page out of sight for long may have a dead connection that nobody told it of.
-  addEventListener("online", () => { source.close(); connect(); });
+  addEventListener("online", connect);
+  addEventListener("offline", () => connected(false));
   addEventListener("pagehide", () => source.close());
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
 }
@@ -96,7 +119,7 @@ export function notice(element) {
     if (kind !== "problems" && kind !== "connection") return;
     const lines = [...state.problems];
     if (state.supervisor.state === "down") lines.unshift(state.supervisor.message);
-    if (!state.connected) lines.unshift("The connection to the box is lost. Trying again …");
+    if (state.connected === false) lines.unshift("The connection to the box is lost. It comes back by itself; sessions go on meanwhile.");
     if (element.textContent === lines.join("")) return;
     element.replaceChildren(...lines.map((line) => Object.assign(document.createElement("p"), { textContent: line })));
   });

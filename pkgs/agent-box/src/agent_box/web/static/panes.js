@@ -1,7 +1,9 @@
 // What is below the tabs: the terminal of a session, or why it has none.
-import { $, ago, base, h, iconButton, run, signedOut, span, tilde } from "./core.js";
+import { $, ago, h, iconButton, run, signedOut, span, tilde } from "./core.js";
 import { act, close, lastLines, logs } from "./dialogs.js";
 import { icon, stateIcon } from "./icons.js";
+import { focusTerminal } from "./keys.js";
+import { address, equip, strange } from "./terminal.js";
 
 /** States in which there is something to type into. */
 const TERMINAL = new Set(["running", "waiting", "unmanaged"]);
@@ -9,24 +11,8 @@ const TERMINAL = new Set(["running", "waiting", "unmanaged"]);
 /** Terminals kept open in the background: each costs the box a process. */
 const KEPT = matchMedia("(max-width: 700px)").matches ? 3 : 12;
 
-/** Pixels: makes cells of most monospaced fonts eight pixels wide. Canvases cut to whole ones. */
-const FONT_SIZE = 13.4;
-
-/**
- * Let the terminal of a frame fill it. ttyd's page counts columns before it draws on a canvas, whose
- * cells are narrower: a part of the width would stay empty.
- */
-function fit(frame) {
-  const target = frame.contentWindow;
-  const watch = new MutationObserver(() => {
-    if (!target.term || !target.document.querySelector(".xterm-screen canvas")) return;
-    watch.disconnect();
-    target.term.options.fontSize = FONT_SIZE;
-    target.dispatchEvent(new Event("resize"));
-  });
-  watch.observe(target.document, { childList: true, subtree: true });
-  setTimeout(() => watch.disconnect(), 20000);
-}
+/** Milliseconds in which a terminal connects anew by itself after the network was gone. */
+const BACK = 4000;
 
 export class Pane {
   constructor(view, hooks) {
@@ -38,17 +24,18 @@ export class Pane {
     this.detail = h("span", { class: "detail" });
     this.place = h("span", { class: "place" });
     const doing = (verb, said) => (event) => run(event.currentTarget, () => act(this.view.name, verb, said));
-    this.start = h("button", { type: "button", class: "small primary", onclick: doing("start", "started") }, icon("play"), "Start");
+    this.start = h("button", { type: "button", class: "primary", onclick: doing("start", "started") }, icon("play"), "Start");
     this.restart = iconButton("restart", "Restart", doing("restart", "restarted"));
     this.stop = iconButton("halt", "Stop", doing("stop", "stopped"));
     this.bar = h("div", { class: "panebar" }, this.state, this.detail, this.place, h("span", { class: "grow" }),
-      this.start, this.restart, this.stop,
+      this.restart, this.stop,
       iconButton("log", "Log", () => logs(this.view)),
       iconButton("upload", "Send files to ~/uploads", () => hooks.upload()),
       iconButton("edit", "Rename or move", () => hooks.rename(this.view)),
       iconButton("close", "Stop or remove", () => close(this.view)));
     this.blank = h("div", { class: "blank", hidden: true });
-    this.body = h("div", { class: "panebody" }, this.blank);
+    this.hint = h("div", { class: "linkhint", hidden: true });
+    this.body = h("div", { class: "panebody" }, this.blank, this.hint);
     this.element = h("section", { role: "tabpanel", class: "pane" }, this.bar, this.body);
     this.name();
     $("panes").append(this.element);
@@ -61,13 +48,23 @@ export class Pane {
     if (this.frame) this.frame.title = `Terminal of ${this.view.name}`;
   }
 
-  /** The page may have lost its terminals: one that was renamed asks for the old name. */
+  /** After the network was gone: help a terminal that has not come back by itself. */
   reconnected() {
-    if (this.frame && !this.frame.src.endsWith(`/t/${this.view.name}/`)) this.reload();
+    if (!this.frame) return;
+    // One that was renamed asks for the old name.
+    if (!this.frame.src.endsWith(address(this.view.name))) this.reload();
+    else setTimeout(() => { if (this.frame && TERMINAL.has(this.view.state) && this.view.attached === 0) this.reload(); }, BACK);
+  }
+
+  /** Have the keyboard write into the terminal: not before it listens, or keys would be lost. */
+  focus() {
+    this.awaitsFocus = !this.ready;
+    if (this.ready) focusTerminal(this.frame);
   }
 
   reload() {
-    this.frame.src = `${base}/t/${this.view.name}/`;
+    this.ready = false;
+    this.frame.src = address(this.view.name);
   }
 
   update(view) {
@@ -79,7 +76,6 @@ export class Pane {
     this.view = view;
     this.restart.hidden = view.state === "unmanaged" || view.state === "stopped";
     this.stop.hidden = view.state === "unmanaged" || view.state === "stopped";
-    this.start.hidden = !["stopped", "failed", "crashed"].includes(view.state);
     if (this.state.dataset.state !== view.state) {
       this.state.dataset.state = view.state;
       this.state.replaceChildren(stateIcon(view.state), h("b", {}, view.state));
@@ -104,6 +100,7 @@ export class Pane {
 
   deactivate() {
     this.active = false;
+    this.awaitsFocus = false;
     this.element.classList.remove("active");
   }
 
@@ -117,7 +114,8 @@ export class Pane {
   }
 
   open() {
-    this.frame = h("iframe", { src: `${base}/t/${this.view.name}/`, title: `Terminal of ${this.view.name}`, allow: "clipboard-read; clipboard-write", onload: () => this.loaded() });
+    this.ready = false;
+    this.frame = h("iframe", { src: address(this.view.name), title: `Terminal of ${this.view.name}`, allow: "clipboard-read; clipboard-write", onload: () => this.loaded() });
     this.body.prepend(this.frame);
     const open = this.hooks.all().filter((pane) => pane.frame && !pane.active).sort((one, other) => one.used - other.used);
     for (const pane of open.slice(0, Math.max(0, open.length + 1 - KEPT))) {
@@ -127,17 +125,13 @@ export class Pane {
   }
 
   loaded() {
-    let inside = null;
-    try {
-      inside = this.frame.contentDocument;
-    } catch {
-      // an error page of the browser's own
-    }
-    if (!inside) return;
-    if (inside.querySelector("form[action='/login']")) { signedOut(); return; }
-    fit(this.frame);
+    const { login, page } = strange(this.frame);
+    if (!page) return;
+    if (login) { signedOut(); return; }
+    equip(this.frame, this.hint, () => this.active);
     this.hooks.terminal(this.frame);
-    if (this.active && this.hooks.wantsFocus()) this.hooks.focus(this.frame);
+    this.ready = true;
+    if (this.active && (this.awaitsFocus || this.hooks.wantsFocus())) this.focus();
   }
 
   async explain() {
@@ -151,7 +145,7 @@ export class Pane {
     if (view.nextRetry) words.push(`The next try is in ${span(view.nextRetry - Date.now() / 1000)}.`);
     const log = h("pre", { class: "log", tabindex: "0", "aria-label": `Last lines of ${view.name}` });
     const shows = view.state !== "starting";
-    this.blank.replaceChildren(h("h2", {}, stateIcon(view.state), titles[view.state] ?? view.state), ...words.map((text) => h("p", {}, text)), ...(shows ? [log] : []));
+    this.blank.replaceChildren(h("h2", {}, stateIcon(view.state), titles[view.state] ?? view.state), ...words.map((text) => h("p", {}, text)), ...(shows ? [this.start, log] : []));
     if (!shows) return;
     log.hidden = true;
     const text = await lastLines(view.name, 40);

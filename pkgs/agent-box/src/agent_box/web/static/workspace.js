@@ -1,7 +1,7 @@
 // The workspace: tabs, the session in sight, what can be done with it.
 import { $, base, call, h, host, iconButton, say, toast, user } from "./core.js";
 import { act, close, logs, rename } from "./dialogs.js";
-import { focusTerminal, help, keyRow, listen, modify } from "./keys.js";
+import { help, keyRow, listen, modify } from "./keys.js";
 import { icon } from "./icons.js";
 import { follow, NEEDY, notice, ordered, start, state } from "./live.js";
 import { Pane } from "./panes.js";
@@ -28,7 +28,7 @@ function select(name, focus = false) {
   history.replaceState(null, "", `${base}/?arg=${encodeURIComponent(name)}`);
   render();
   tabs.reveal(name);
-  if (focus) focusTerminal(frame());
+  if (focus) current()?.focus();
 }
 
 /** Choose what to show when nothing is chosen: what was asked for, else what was shown last. */
@@ -71,13 +71,13 @@ function render() {
 /** Say why there is no session in sight. */
 function explain(pane) {
   let words = null;
-  if (!pane && wanted !== null && state.supervisor.state !== "unknown") words = ["No such session", `There is no session called “${wanted}”. Choose another one above, or make it.`];
+  if (!pane && wanted !== null && state.supervisor.state !== "unknown") words = ["No such session", `There is no session called “${wanted}”. Choose another one above, or make it.`, `Make ${wanted}`];
   else if (!pane && state.supervisor.state === "down") words = ["The sessions cannot be seen", "They go on working. This page shows them again as soon as the supervisor answers."];
   else if (!pane && state.supervisor.state === "up") words = ["No sessions yet", "A session is one agent at work in a directory of yours. It goes on when you close this page."];
   if (blank?.dataset.words === words?.join()) return;
   blank?.remove();
   blank = words && h("div", { class: "blank empty", "data-words": words.join() }, h("h2", {}, words[0]), h("p", {}, words[1]),
-    h("button", { type: "button", class: "primary", onclick: actions.add }, "New session"));
+    h("button", { type: "button", class: "primary", onclick: () => actions.add({ name: wanted ?? "" }) }, words[2] ?? "New session"));
   if (blank) $("panes").append(blank);
 }
 
@@ -89,7 +89,6 @@ const hooks = {
     h("button", { type: "button", onclick: () => tabs.move(item.name, 1) }, "Move right")]),
   terminal(element) { listen(element.contentWindow, actions); modify(element); },
   wantsFocus: () => !document.querySelector("dialog[open]") && [document.body, $("panes"), frame()].includes(document.activeElement),
-  focus: focusTerminal,
 };
 
 function step(by) {
@@ -108,10 +107,10 @@ const actions = {
     else say("No session needs you");
   },
   // Loaded when first needed: most visits make no session.
-  add: () => import("./add.js").then(({ add }) => add((session) => {
+  add: (preset) => import("./add.js").then(({ add }) => add((session) => {
     awaited = session.name;
     settle();
-  })).catch((error) => toast(error.message, "bad")),
+  }, preset)).catch((error) => toast(error.message, "bad")),
   restart: () => view() && act(selected, "restart", "restarted").catch((error) => toast(error.message, "bad")),
   rename: () => view() && hooks.rename(view()),
   logs: () => view() && logs(view()),
@@ -123,7 +122,7 @@ const actions = {
 
 const pick = choose((stored) => toast(`Stored as ${stored.path}`, "good", view()?.pid ? {
   label: `Type the path into ${selected}`,
-  run: () => call("POST", `sessions/${selected}/send`, { text: `${stored.path} `, enter: false }).then(() => focusTerminal(frame()), (error) => toast(error.message, "bad")),
+  run: () => call("POST", `sessions/${selected}/send`, { text: `${stored.path} `, enter: false }).then(() => current()?.focus(), (error) => toast(error.message, "bad")),
 } : null));
 
 // Notifications, once somebody has asked for them.
@@ -162,7 +161,7 @@ follow((kind, detail) => {
 });
 
 $("tools").append(
-  iconButton("add", "New session", actions.add, { class: "icon-button add" }),
+  iconButton("add", "New session", () => actions.add(), { class: "icon-button add" }),
   h("span", { class: "grow" }), bell(), iconButton("help", "Keyboard shortcuts", help),
   h("a", { class: "icon-button", href: `${base}/downloads/`, "aria-label": "Downloads", title: "Downloads" }, icon("download")),
   h("a", { class: "icon-button", href: `${base}/settings/`, "aria-label": "Settings", title: "Settings" }, icon("gear")));
