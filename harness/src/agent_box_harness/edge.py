@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-CLIENT = Path(__file__).with_name("edge_client.py")
-CLIENT_PATH = "/opt/agent-box-stub/edge_client.py"
+CLIENT, CROWD = "edge_client.py", "edge_load.py"
+FOLDER = "/opt/agent-box-stub"
 
 COOKIE = "__Host-agent_box"
 
@@ -81,6 +81,16 @@ class Ask:
         }
 
 
+def page_headers(edge: Edge, cookie: Headers) -> Headers:
+    """Return the headers with which a page of the box calls its API."""
+    return (
+        *cookie,
+        ("Origin", edge.origin),
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Content-Type", "application/json"),
+    )
+
+
 class Edge:
     """The box as seen over HTTPS, from the machine itself unless told otherwise."""
 
@@ -89,20 +99,30 @@ class Edge:
         self.domain: str = box.document["web"]["domain"]
         self.origin: str = box.document["web"]["origins"][0]
         self._address, self._port = address, port
-        box.machine.write_file(CLIENT_PATH, CLIENT.read_bytes(), mode=0o755)
+        for name in (CLIENT, CROWD):
+            content = Path(__file__).with_name(name).read_bytes()
+            box.machine.write_file(f"{FOLDER}/{name}", content, mode=0o755)
 
     def steps(
-        self, steps: list[dict[str, Any]], *, prefix: str = "", timeout: float = 60
+        self,
+        steps: list[dict[str, Any]],
+        *,
+        prefix: str = "",
+        program: str = CLIENT,
+        timeout: float = 60,
     ) -> list[dict[str, Any]]:
-        """Carry out steps one after the other; `prefix` starts the client elsewhere."""
+        """Carry out steps one after the other; `prefix` starts the client elsewhere.
+
+        Some steps are those of a `program` of its own (`CROWD`).
+        """
         job = {
             "domain": self.domain,
             "address": self._address,
             "port": self._port,
             "steps": steps,
         }
-        command = f"{prefix} python3 {CLIENT_PATH}"
-        done = self.box.run(command, timeout, stdin=json.dumps(job)).check("edge_client")
+        command = f"{prefix} python3 {FOLDER}/{program}"
+        done = self.box.run(command, timeout, stdin=json.dumps(job)).check(program)
         results: list[dict[str, Any]] = json.loads(done.out)
         return results
 

@@ -3,7 +3,8 @@
 Runs on the guest's own Python, so it uses the standard library alone. Requests are written byte by
 byte, because libraries would clean up the very addresses that scenarios try.
 
-    {"do": "ask", "method", "target", "headers": [[name, value]], "body"}  -> status, headers, body
+    {"do": "ask", "method", "target", "headers": [[name, value]], "body", "source"}
+                                                       -> status, headers, body
     {"do": "open", "as", "target", "headers"}          a WebSocket to a terminal -> status
     {"do": "type", "as", "text"}
     {"do": "read", "as", "until", "seconds"}           -> text, closed (without "until": to the end)
@@ -40,13 +41,19 @@ class Browsers:
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_NONE
 
-    def connect(self) -> socket.socket:
-        """Open a connection; the certificate does not matter here."""
-        plain = socket.create_connection((self.address, self.port), timeout=PATIENCE)
+    def connect(self, source: str = "") -> socket.socket:
+        """Open a connection, from an address; the certificate does not matter here."""
+        plain = socket.create_connection(
+            (self.address, self.port), timeout=PATIENCE, source_address=(source, 0)
+        )
+        # As browsers do; otherwise a first request may wait for the peer's delayed acknowledgement.
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self.context.wrap_socket(plain, server_hostname=self.domain)
 
-    def request(self, step: dict[str, Any], more: list[list[str]]) -> socket.socket:
-        """Send one request on a connection of its own."""
+    def request(
+        self, step: dict[str, Any], more: list[list[str]], connection: socket.socket | None = None
+    ) -> socket.socket:
+        """Send one request, on a connection of its own unless there is one."""
         body = step.get("body", "").encode()
         given = [list(pair) for pair in step.get("headers", [])]
         names = {name.lower() for name, _ in given}
@@ -55,7 +62,7 @@ class Browsers:
             head.append(["Content-Length", str(len(body))])
         lines = [f"{step.get('method', 'GET')} {step['target']} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in [*head, *more, *given]]
-        connection = self.connect()
+        connection = connection or self.connect(step.get("source", ""))
         connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         return connection
 
@@ -173,12 +180,11 @@ def _shown(data: bytes) -> str:
     return re.sub(r"\x1b(\[[0-9;?>=]*[A-Za-z]|\][^\x1b\x07]*(\x07|\x1b\\)|[()].|[=>78])", "", text)
 
 
-def main() -> None:
+def run(job: dict[str, Any], kind: type[Browsers]) -> list[dict[str, Any]]:
     """Carry out a list of steps."""
-    job = json.load(sys.stdin)
-    browsers = Browsers(job["domain"], job["address"], job["port"])
-    json.dump([browsers.carry_out(step) for step in job["steps"]], sys.stdout)
+    browsers = kind(job["domain"], job["address"], job["port"])
+    return [browsers.carry_out(step) for step in job["steps"]]
 
 
 if __name__ == "__main__":
-    main()
+    json.dump(run(json.load(sys.stdin), Browsers), sys.stdout)
