@@ -180,17 +180,11 @@ def test_http2(edge: Edge) -> None:
 @pytest.mark.shared
 def test_password(edge: Edge) -> None:
     """A right name and password work as Basic credentials, wrong ones do not."""
-    import base64
-
-    def basic(user: str, password: str) -> tuple[tuple[str, str], ...]:
-        text = base64.b64encode(f"{user}:{password}".encode()).decode()
-        return (("Authorization", f"Basic {text}"),)
-
     asks = {
-        Ask("/bob/api/sessions", headers=basic("bob", PASSWORDS["bob"])): 200,
-        Ask("/alice/api/sessions", headers=basic("bob", PASSWORDS["bob"])): 403,
-        Ask("/alice/api/sessions", headers=basic("alice", PASSWORDS["bob"])): 401,
-        Ask("/alice/api/sessions", headers=basic("nosuch", PASSWORDS["bob"])): 401,
+        Ask("/bob/api/sessions", headers=edge.basic("bob", PASSWORDS["bob"])): 200,
+        Ask("/alice/api/sessions", headers=edge.basic("bob", PASSWORDS["bob"])): 403,
+        Ask("/alice/api/sessions", headers=edge.basic("alice", PASSWORDS["bob"])): 401,
+        Ask("/alice/api/sessions", headers=edge.basic("nosuch", PASSWORDS["bob"])): 401,
     }
     assert wrong(asks, edge.ask(asks)) == []
     edge.box.succeed("agent-box-gate unban --all")

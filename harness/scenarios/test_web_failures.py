@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent_box_harness.edge import Ask, Edge, with_cookie
+from agent_box_harness.edge import CROWD, PASSWORDS, Ask, Edge, page_headers, with_cookie
 from agent_box_harness.routes import paths
+
+if TYPE_CHECKING:
+    from agent_box_harness.box import Box
 
 pytestmark = pytest.mark.limit(180)
 
@@ -52,6 +56,23 @@ def test_service_down(edge: Edge) -> None:
     cookie = (*with_cookie(edge.sign_in("alice")), ("Accept", "text/html"))
     box.succeed("systemctl kill --signal=KILL agent-box-terminal-alice.service")
     assert edge.ask([Ask("/alice/t/main/", headers=cookie)])[0].status == 200
+    # The settings service is there again when the next request is; an open stream has ended.
+    found = edge.steps(
+        [
+            {"do": "stream", "as": "s", "target": "/alice/events", "headers": cookie},
+            {"do": "heard", "as": "s", "text": "event: snapshot"},
+            {
+                "do": "run",
+                "command": "systemctl kill --signal=KILL agent-box-settings-alice.service",
+            },
+            Ask("/alice/", headers=cookie).step(),
+            {"do": "stream", "as": "t", "target": "/alice/events", "headers": cookie},
+            {"do": "heard", "as": "t", "text": "event: snapshot"},
+        ],
+        program=CROWD,
+    )
+    assert [found[number]["status"] for number in (0, 3, 4)] == [200, 200, 200]
+    assert "main" in found[5]["text"]
     box.succeed("systemctl stop agent-box-terminal-alice.service agent-box-settings-alice.socket "
                 "agent-box-settings-alice.service")  # fmt: skip
     for path, unit in (("t/main/", "terminal"), ("", "settings")):
@@ -59,3 +80,173 @@ def test_service_down(edge: Edge) -> None:
         assert answer.status == 503
         box.expect_in(answer.body, f"systemctl status agent-box-{unit}-alice")
         assert answer.one("strict-transport-security")
+
+
+def fill(box: Box, folder: str) -> None:
+    """Leave no room on the file system of a folder."""
+    box.run(f"cat /dev/zero >{folder}/fill 2>/dev/null; sync")
+    box.fail(f"echo x >{folder}/one-more && rm {folder}/one-more")
+
+
+def small_disk(box: Box, folder: str, size: str, units: str) -> None:
+    """Put a file system of its own under a folder, with what was in it, while units are down."""
+    box.succeed(
+        f"systemctl stop {units} && cp -a {folder} /root/copy && "
+        f"mount -t tmpfs -o size={size} tmpfs {folder} && cp -a /root/copy/. {folder}/ && "
+        f"rm -r /root/copy && systemctl start {units}"
+    )
+
+
+def test_gate_without_disk(edge: Edge) -> None:
+    """On a full disk the gate lets in who has a password, changes nothing that it cannot keep and
+    says so; a restart meanwhile costs the new logins alone. With room again, all works again.
+    """
+    box = edge.box
+    state = "/var/lib/agent-box-gate"
+    units = "agent-box-gate.socket agent-box-gate-admin.socket agent-box-gate.service"
+    before = edge.sign_in("alice")
+    small_disk(box, state, "64k", units)
+    new = "cobalt Heron/lantern-wüste-29"
+    body = json.dumps({"current": PASSWORDS["alice"], "new": new})
+
+    def changing(cookie: str) -> Ask:
+        return Ask("/gate/password", "POST", page_headers(edge, with_cookie(cookie)), body)
+
+    def page(cookie: str) -> Ask:
+        return Ask("/alice/api/sessions", headers=with_cookie(cookie))
+
+    fill(box, state)
+    content = box.read(f"{state}/gate.json")
+    (refused,) = edge.ask([changing(before)])
+    assert refused.status == 507
+    box.expect_in(refused.body, "No space left on device")
+    box.expect_in(refused.body, "nothing was changed")
+    assert box.read(f"{state}/gate.json") == content
+    during, leaving = edge.sign_in("alice"), edge.sign_in("alice")
+    out = (*with_cookie(leaving), ("Origin", edge.origin), ("Sec-Fetch-Site", "same-origin"))
+    found = edge.ask([page(before), page(during), edge.form("alice", new),
+                      Ask("/logout", "POST", out), page(leaving)])  # fmt: skip
+    assert [answer.status for answer in found] == [200, 200, 401, 507, 401]
+    box.expect_in(found[3].body, "is its disk full?")
+
+    box.succeed("systemctl kill --signal=KILL agent-box-gate.service")
+    box.wait_until_succeeds("agent-box-gate status")
+    found = edge.ask([page(before), page(during), edge.form("alice", PASSWORDS["alice"])])
+    assert [answer.status for answer in found] == [200, 401, 303]
+    box.succeed(f"rm {state}/fill")
+    found = edge.ask([changing(before), page(before), edge.form("alice", PASSWORDS["alice"])])
+    assert [answer.status for answer in found] == [200, 401, 401]
+    after = found[0].one("set-cookie").partition(";")[0]
+    box.succeed("systemctl kill --signal=KILL agent-box-gate.service")
+    box.wait_until_succeeds("agent-box-gate status")
+    assert edge.ask([page(after)])[0].status == 200
+
+
+def test_home_without_room(edge: Edge) -> None:
+    """Where a home is full, its pages say so and lose nothing: list, secrets and files stay as they
+    were, sessions and terminals go on. With room again, all works again.
+    """
+    box = edge.box
+    home, own = box.home("alice"), "/home/alice/.config/agent-box"
+    units = " ".join(
+        f"agent-box-{part}" for part in ("alice.service", "supervisor-alice.service",
+                                         "settings-alice.socket", "terminal-alice.service")
+    )  # fmt: skip
+    small_disk(box, home, "8m", f"agent-box-settings-alice.service {units}")
+    box.wait_session("alice", "main", "running")
+    cookie = with_cookie(edge.sign_in("alice"))
+    headers = page_headers(edge, cookie)
+    binary = page_headers(edge, cookie, "application/octet-stream")
+
+    def attempts() -> list[Ask]:
+        return [
+            Ask("/alice/api/env", "POST", headers, json.dumps({"values": {"TOKEN": "two"}})),
+            Ask(
+                "/alice/api/sessions", "POST", headers, json.dumps({"name": "x", "agent": "shell"})
+            ),
+            Ask("/alice/api/sessions/main/rename", "POST", headers, json.dumps({"newName": "y"})),
+            Ask("/alice/api/uploads/plan.txt", "PUT", binary, "x" * 9000),
+        ]
+
+    first = Ask("/alice/api/env", "POST", headers, json.dumps({"values": {"TOKEN": "one"}}))
+    assert edge.ask([first])[0].status == 200
+    box.as_user("alice", "mkdir -p uploads").check()
+    fill(box, home)
+    kept = {name: box.read(f"{own}/{name}") for name in ("sessions.json", "env")}
+    pid = box.session("alice", "main")["pid"]
+    for ask, answer in zip(attempts(), edge.ask(attempts()), strict=True):
+        assert answer.status in (413, 500), (ask, answer)
+        message = json.loads(answer.body)["error"]["message"]
+        assert any(words in message for words in ("No space left on device", "does not fit")), (ask, message)
+    assert {name: box.read(f"{own}/{name}") for name in kept} == kept
+    assert box.succeed(f"ls -A {home}/uploads") == ""
+    found = edge.steps(
+        [
+            Ask("/alice/", headers=cookie).step(),
+            Ask("/alice/api/sessions", headers=cookie).step(),
+            {"do": "open", "as": "a", "target": "/alice/t/main/ws",
+             "headers": [*cookie, ("Origin", edge.origin)]},
+            {"do": "type", "as": "a", "text": "echo =$((4*4))=\r"},
+            {"do": "read", "as": "a", "until": "=16="},
+        ]
+    )  # fmt: skip
+    assert [result["status"] for result in found[:3]] == [200, 200, 101]
+    assert [view["name"] for view in json.loads(found[1]["body"])["sessions"]] == ["main"]
+    assert "=16=" in found[-1]["text"]
+    box.succeed(f"rm {home}/fill")
+    # but the upload, which leaves more free than this disk is large
+    assert [answer.status for answer in edge.ask(attempts()[:3])] == [200, 201, 200]
+    assert box.session("alice", "y")["pid"] == pid
+    assert "TOKEN" in box.read(f"{own}/env")
+
+
+def test_supervisor_down(edge: Edge) -> None:
+    """Without their supervisor the pages stay, say so and refuse in words what they cannot do;
+    terminals go on. An open page hears of its return by itself.
+    """
+    box = edge.box
+    unit = "agent-box-supervisor-alice.service"
+    cookie = with_cookie(edge.sign_in("alice"))
+    adding = Ask(
+        "/alice/api/sessions", "POST", page_headers(edge, cookie), json.dumps({"name": "x"})
+    )
+    steps: list[dict[str, Any]] = [
+        {"do": "stream", "as": "s", "target": "/alice/events", "headers": cookie},
+        {"do": "heard", "as": "s", "text": '"state":"up"'},
+        {"do": "run", "command": f"systemctl stop {unit}"},
+        {"do": "heard", "as": "s", "text": '"state":"down"'},
+        Ask("/alice/", headers=cookie).step(), adding.step(),
+        {"do": "open", "as": "a", "target": "/alice/t/main/ws",
+         "headers": [*cookie, ("Origin", edge.origin)]},
+        {"do": "type", "as": "a", "text": "echo =$((5*5))=\r"},
+        {"do": "read", "as": "a", "until": "=25="},
+        {"do": "run", "command": f"systemctl start {unit}"},
+        {"do": "heard", "as": "s", "text": '"state":"up"'},
+        {"do": "run", "command": f"systemctl kill --signal=KILL {unit}"},
+        {"do": "heard", "as": "s", "text": '"state":"down"'},
+        {"do": "heard", "as": "s", "text": '"state":"up"'},
+        adding.step(),
+    ]  # fmt: skip
+    found = edge.steps(steps, program=CROWD, timeout=120)
+    assert [found[number]["status"] for number in (0, 4, 5, 6)] == [200, 200, 503, 101]
+    box.expect_in(found[3]["text"], "your sessions go on meanwhile")
+    message = json.loads(found[5]["body"])["error"]["message"]
+    assert "systemctl status agent-box-supervisor-alice" in message
+    assert "=25=" in found[8]["text"]
+    for number in (1, 10, 13):
+        assert found[number]["text"], number
+    assert found[-1]["status"] == 201
+
+
+def test_gate_hangs(edge: Edge) -> None:
+    """A gate that does not answer lets nobody in either; the edge gives up in words."""
+    box = edge.box
+    cookie = (*with_cookie(edge.sign_in("alice")), ("Accept", "text/html"))
+    box.succeed("systemctl kill --signal=STOP agent-box-gate.service")
+    # longer than the edge waits
+    step = {**Ask("/alice/", headers=cookie).step(), "seconds": 45}
+    (result,) = edge.steps([step], timeout=60)
+    assert result["status"] == 503
+    box.expect_in(result["body"], "systemctl status agent-box-gate")
+    box.succeed("systemctl kill --signal=CONT agent-box-gate.service")
+    assert edge.ask([Ask("/alice/", headers=cookie)])[0].status == 200

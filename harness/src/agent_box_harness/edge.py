@@ -6,6 +6,7 @@ costs seconds under emulation.
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,13 +82,13 @@ class Ask:
         }
 
 
-def page_headers(edge: Edge, cookie: Headers) -> Headers:
+def page_headers(edge: Edge, cookie: Headers, kind: str = "application/json") -> Headers:
     """Return the headers with which a page of the box calls its API."""
     return (
         *cookie,
         ("Origin", edge.origin),
         ("Sec-Fetch-Site", "same-origin"),
-        ("Content-Type", "application/json"),
+        ("Content-Type", kind),
     )
 
 
@@ -143,12 +144,17 @@ class Edge:
         command = f"agent-box-gate set-password {user}"
         self.box.run(command, stdin=PASSWORDS[user] + "\n").check(command)
 
-    def sign_in(self, user: str) -> str:
+    def sign_in(self, user: str, password: str | None = None) -> str:
         """Sign in the way the form does and return the `Cookie` header that a browser sends."""
-        (answer,) = self.ask([self.form(user, PASSWORDS[user])])
+        (answer,) = self.ask([self.form(user, password or PASSWORDS[user])])
         if answer.status != 303:
             raise RequestFailedError(f"{user} cannot sign in: {answer}")
         return answer.one("set-cookie").partition(";")[0]
+
+    def basic(self, user: str, password: str) -> Headers:
+        """Return the header with which programs sign in."""
+        text = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return (("Authorization", f"Basic {text}"),)
 
     def form(self, user: str, password: str) -> Ask:
         """Return what the login form sends."""

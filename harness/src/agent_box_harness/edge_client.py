@@ -3,7 +3,8 @@
 Runs on the guest's own Python, so it uses the standard library alone. Requests are written byte by
 byte, because libraries would clean up the very addresses that scenarios try.
 
-    {"do": "ask", "method", "target", "headers": [[name, value]], "body", "source"}
+    {"do": "ask", "method", "target", "headers": [[name, value]], "body", "source",
+     "seconds"}
                                                        -> status, headers, body
     {"do": "open", "as", "target", "headers"}          a WebSocket to a terminal -> status
     {"do": "type", "as", "text"}
@@ -63,14 +64,15 @@ class Browsers:
         lines = [f"{step.get('method', 'GET')} {step['target']} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in [*head, *more, *given]]
         connection = connection or self.connect(step.get("source", ""))
+        connection.settimeout(step.get("seconds", PATIENCE))
         connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         return connection
 
     def ask(self, step: dict[str, Any]) -> dict[str, Any]:
         """Send a request and read the answer; of a stream only its head."""
         with self.request(step, [["Connection", "close"]]) as connection:
-            head, rest = _head(connection)
-            status, headers = _parse(head)
+            head, rest = read_head(connection)
+            status, headers = parse_head(head)
             if HEAD_ONLY not in dict(headers).get("content-type", "") and status != 101:
                 while chunk := _receive(connection):
                     rest += chunk
@@ -83,8 +85,8 @@ class Browsers:
                 ["Sec-WebSocket-Version", "13"], ["Sec-WebSocket-Key", key],
                 ["Sec-WebSocket-Protocol", "tty"]]  # fmt: skip
         connection = self.request(step, more)
-        head, rest = _head(connection)
-        status, headers = _parse(head)
+        head, rest = read_head(connection)
+        status, headers = parse_head(head)
         if status == 101:
             hello = {"AuthToken": "", "columns": 100, "rows": 30}
             connection.sendall(_frame(json.dumps(hello), text=True))
@@ -137,7 +139,7 @@ class Browsers:
         try:
             name = {"open": "ws"}.get(step["do"], step["do"])
             result: dict[str, Any] = getattr(self, name)(step)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, LookupError) as error:
             return {"status": 0, "error": f"{type(error).__name__}: {error}", "headers": []}
         return result
 
@@ -149,7 +151,8 @@ def _receive(connection: socket.socket) -> bytes:
         return b""
 
 
-def _head(connection: socket.socket) -> tuple[bytes, bytes]:
+def read_head(connection: socket.socket) -> tuple[bytes, bytes]:
+    """Read the head of an answer; return it, and what came with it of the body."""
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = connection.recv(4096)
@@ -160,7 +163,8 @@ def _head(connection: socket.socket) -> tuple[bytes, bytes]:
     return head, rest
 
 
-def _parse(head: bytes) -> tuple[int, list[tuple[str, str]]]:
+def parse_head(head: bytes) -> tuple[int, list[tuple[str, str]]]:
+    """Return the status and the headers, their names in lower case."""
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [line.partition(":") for line in lines]
     return int(first.split()[1]), [(name.lower(), value.strip()) for name, _, value in pairs]

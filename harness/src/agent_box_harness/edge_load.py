@@ -7,6 +7,8 @@ Takes the steps of `edge_client`, beside which it lies in the guest, and these:
     {"do": "join", "as"}                                  -> statuses, seconds
     {"do": "echo", "as", "count", "while"}                -> milliseconds of each key typed
     {"do": "stream", "as", "target", "headers"}           an open stream of events -> status
+    {"do": "heard", "as", "text"}                         -> text: the part of the stream with it,
+                                                          of those not heard yet
     {"do": "change", …, "until"}                          a request like `ask`
                                                           -> status, answered, delays: milliseconds
                                                           until the answer, until the text "until"
@@ -27,9 +29,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import socket
 
-    from agent_box_harness.edge_client import PATIENCE, Browsers, _head, _parse, run
-else:
-    from edge_client import PATIENCE, Browsers, _head, _parse, run
+if TYPE_CHECKING or __package__:
+    from agent_box_harness.edge_client import PATIENCE, Browsers, parse_head, read_head, run
+else:  # in the guest
+    from edge_client import PATIENCE, Browsers, parse_head, read_head, run
 
 LETTERS = "wyzvpk"
 
@@ -38,9 +41,9 @@ class Stream:
     """One open stream of events."""
 
     def __init__(self, connection: socket.socket, rest: bytes) -> None:
-        self.data = rest
         self.changed = threading.Condition()
-        self.arrivals: list[tuple[float, bytes]] = []
+        self.heard = 0
+        self.arrivals = [(time.monotonic(), rest)]
         """When each piece came, and what."""
         connection.settimeout(None)
         threading.Thread(target=self._follow, args=(connection,), daemon=True).start()
@@ -60,6 +63,19 @@ class Stream:
                         return at
                 if not self.changed.wait(max(0.0, since + PATIENCE - time.monotonic())):
                     return None
+
+    def hear(self, text: bytes) -> str:
+        """Return the first event with a text that was not returned yet; "" if none comes."""
+        end = time.monotonic() + PATIENCE
+        with self.changed:
+            while True:
+                events = b"".join(chunk for _, chunk in self.arrivals).split(b"\n\n")
+                for index, event in enumerate(events[:-1]):
+                    if index >= self.heard and text in event:
+                        self.heard = index + 1
+                        return event.decode()
+                if not self.changed.wait(max(0.0, end - time.monotonic())):
+                    return ""
 
 
 class Crowd(Browsers):
@@ -106,7 +122,8 @@ class Crowd(Browsers):
 
         The letters are not among those that end the commands to a terminal.
         """
-        connection, found = self.open[step["as"]], []
+        connection = self.open[step["as"]]
+        found: list[float] = []
         flood = self.floods.get(step.get("while", ""))
         connection.settimeout(PATIENCE)
         while len(found) < step["count"] or (flood is not None and flood[0].is_alive()):
@@ -137,18 +154,23 @@ class Crowd(Browsers):
     def stream(self, step: dict[str, Any]) -> dict[str, Any]:
         """Open a stream of events."""
         connection = self.request(step, [])
-        head, rest = _head(connection)
-        status, headers = _parse(head)
+        head, rest = read_head(connection)
+        status, headers = parse_head(head)
         if status == 200:
             self.streams[step["as"]] = Stream(connection, rest)
         return {"status": status, "headers": headers}
+
+    def heard(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Wait for an event with a text in it, after the one that was last waited for."""
+        stream = self.streams[step["as"]]
+        return {"text": stream.hear(step["text"].encode())}
 
     def change(self, step: dict[str, Any]) -> dict[str, Any]:
         """Send a request and time its answer, and its effect in every open stream."""
         connection = self.connect()
         began = time.monotonic()
         with self.request(step, [["Connection", "close"]], connection):
-            status, _ = _parse(_head(connection)[0])
+            status, _ = parse_head(read_head(connection)[0])
             answered = time.monotonic() - began
         text = step["until"].encode()
         times = [stream.seen(text, began) for stream in self.streams.values()]
@@ -162,8 +184,8 @@ class Crowd(Browsers):
         for _ in range(step["count"]):
             began = time.monotonic()
             self.request(step, [], connection)
-            head, rest = _head(connection)
-            status, headers = _parse(head)
+            head, rest = read_head(connection)
+            status, headers = parse_head(head)
             length = int(dict(headers).get("content-length", "0"))
             while len(rest) < length:
                 rest += connection.recv(65536)

@@ -59,7 +59,7 @@ def test_a_supervisor_that_goes_and_comes(web, stream):
     opened = stream()
     opened.wait("snapshot", lambda content: content["sessions"])
     web.supervisor.stop()
-    assert "went away" in opened.wait("problem")[1]["message"]
+    assert "your sessions go on" in opened.wait("problem")[1]["message"]
     late = stream()
     _, content, _ = late.wait("snapshot")
     # What was known last, marked as such.

@@ -67,7 +67,7 @@ class Link:
             yield first
             while line := await _line(reader):
                 yield json.loads(line)
-            raise self._gone()
+            raise SupervisorGone(self._down())
         finally:
             writer.close()
 
@@ -75,10 +75,7 @@ class Link:
         try:
             return await asyncio.open_unix_connection(str(self._path), limit=MAX_LINE)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
-            raise SupervisorDown(
-                f"the supervisor of {self._user} is not running; systemd starts it again by"
-                f" itself, your sessions go on meanwhile. If this stays: {self._diagnose()}"
-            ) from error
+            raise SupervisorDown(self._down()) from error
         except OSError as error:
             raise InternalError(f"cannot talk to {self._path}: {error.strerror}") from error
 
@@ -107,6 +104,12 @@ class Link:
                 f"the supervisor's answer makes no sense; {self._diagnose()}"
             ) from error
         raise from_code(str(code), str(message))
+
+    def _down(self) -> str:
+        return (
+            f"the supervisor of {self._user} is not running; systemd starts it again by itself,"
+            f" your sessions go on meanwhile. If this stays: {self._diagnose()}"
+        )
 
     def _gone(self) -> SupervisorGone:
         return SupervisorGone(
