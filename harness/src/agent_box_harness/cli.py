@@ -28,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     from agent_box_harness import checks, mutations, trial
     from agent_box_harness.bench import run as bench
+    from agent_box_harness.pins import command as pins
 
     test = commands.add_parser("test", help="run the tests", add_help=False)
     checks.add_arguments(test)
@@ -36,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     bench.add_arguments(commands.add_parser("bench", help="measure speed and cost"))
     mutate = commands.add_parser("mutate", help="break the product, expect scenarios to notice")
     mutations.add_arguments(mutate)
+    pins.add_arguments(commands.add_parser("update-pins", help="move what is pinned to the newest"))
     return parser
 
 
@@ -53,6 +55,10 @@ def main(argv: list[str] | None = None) -> int:
             from agent_box_harness import mutations
 
             return mutations.main(options, repo)
+        if options.command == "update-pins":
+            from agent_box_harness.pins import command as pins
+
+            return pins.main(options, repo)
         if options.command == "bench":
             from agent_box_harness.bench import run as bench
 
