@@ -1,87 +1,196 @@
-"""Who guesses passwords is banned at the packet filter, and nobody else."""
+"""Who guesses passwords is banned at the packet filter, and nobody else.
+
+The guessers are another host, in a network namespace of the guest: fail2ban never bans an address
+of its own machine.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agent_box_harness.edge import COOKIE, PASSWORDS, Ask, Edge, page_headers, with_cookie
+
 if TYPE_CHECKING:
-    from agent_box_harness.box import Box
+    from agent_box_harness.edge import Answer
 
-pytestmark = pytest.mark.limit(180)
+pytestmark = [pytest.mark.limit(180), pytest.mark.shared]
 
-
-NEIGHBOURS = ("2001:db8:7:1::2", "2001:db8:7:1::3", "2001:db8:7:1:ffff::4")
+BOX4, BOX6 = "198.51.100.1", "2001:db8:7::1"
+HOSTS = tuple(f"198.51.100.{number}" for number in range(2, 12))
+NEIGHBOURS = ("2001:db8:7:1::2", "2001:db8:7:1::3", "2001:db8:7:1:ffff::4", "2001:db8:7:1::5")
 """Addresses of one /64."""
+STRANGER = "2001:db8:7:2::2"
+"""An address of another one."""
+
+NETWORK = (
+    "ip netns list | grep -q '^out' || { ip netns add out && "
+    "ip link add inner type veth peer name outer netns out && "
+    f"ip address add {BOX4}/24 dev inner && ip address add {BOX6}/48 dev inner nodad && "
+    "ip link set inner up && ip -n out link set lo up && ip -n out link set outer up && "
+    + " && ".join(f"ip -n out address add {each}/24 dev outer" for each in HOSTS)
+    + " && "
+    + " && ".join(f"ip -n out address add {a}/48 dev outer nodad" for a in (*NEIGHBOURS, STRANGER))
+    + "; }"
+)
+
+FORGED = "203.0.113.9"
+LINE = f"agent-box-gate: failed login from {FORGED}"
 
 
-def test_bans(box: Box) -> None:
-    """Five wrong passwords ban an address, and of IPv6 its /64: packets are really dropped. Four
-    wrong and one right do not, nor do requests without credentials; who may, lifts the ban.
-    """
-    # Another host, since fail2ban never bans an address of its own machine.
-    box.succeed(
-        "ip netns add out && ip link add inner type veth peer name outer netns out && "
-        "ip address add 198.51.100.1/24 dev inner && "
-        "ip address add 2001:db8:7::1/48 dev inner nodad && "
-        "ip link set inner up && ip -n out link set lo up && ip -n out link set outer up && "
-        "ip -n out address add 198.51.100.2/24 dev outer && "
-        "ip -n out address add 198.51.100.3/24 dev outer && "
-        + " && ".join(f"ip -n out address add {a}/48 dev outer nodad" for a in NEIGHBOURS)
-        + " && ip -n out address add 2001:db8:7:2::2/48 dev outer nodad"
-    )
-    for unit in ("caddy", "agent-box-gate", "fail2ban"):
-        box.wait_for_unit(f"{unit}.service")
-    box.wait_until_succeeds("fail2ban-client status agent-box-gate")
-    box.succeed(
-        "printf '%s\\n' tulip-Anchor-vexing-orbit-maple | agent-box-gate set-password alice"
-    )
+class Outside:
+    """Clients on another host."""
 
-    def curl(source: str, options: str) -> str:
-        host = "[2001:db8:7::1]" if ":" in source else "198.51.100.1"
-        return (
-            f"ip netns exec out curl -sk --max-time 3 --interface {source} "
-            f"--connect-to ::{host}:443 -o /dev/null -w '%{{http_code}}' {options} "
-            "https://box.test/alice/ || true"
+    def __init__(self, edge: Edge) -> None:
+        self.box = edge.box
+        self._edges = {":" in address: Edge(edge.box, address=address) for address in (BOX4, BOX6)}
+
+    def ask(self, source: str, *asks: Ask) -> list[Answer]:
+        """Send requests from an address; the status is 0 where nobody answers in time."""
+        more = {"source": source, "seconds": self.box.machine.scaled(3)}
+        edge = self._edges[":" in source]
+        return edge.read(
+            edge.steps([{**ask.step(), **more} for ask in asks], prefix="ip netns exec out")
         )
 
-    def ask(source: str, options: str = "") -> str:
-        return str(box.succeed(curl(source, options)))
+    def statuses(self, source: str, *asks: Ask) -> list[int]:
+        return [answer.status for answer in self.ask(source, *asks)]
 
-    wrong, right = "-u alice:wrong-%d", "-u alice:tulip-Anchor-vexing-orbit-maple"
+    def is_cut_off(self, source: str) -> bool:
+        """Tell whether packets vanish: no refusal, no answer."""
+        (answer,) = self.ask(source, Ask("/login"))
+        return answer.status == 0 and "TimeoutError" in answer.body
 
-    def is_banned(text: str) -> bool:
-        return text in box.succeed("fail2ban-client get agent-box-gate banip").split()
+    def banned(self) -> set[str]:
+        return set(self.box.succeed("fail2ban-client get agent-box-gate banip").split())
 
-    # Who asks without a credential is no guesser.
-    assert {ask("198.51.100.3") for _ in range(10)} == {"401"}
-    assert ask("198.51.100.3", right) == "200"
+    def wait_banned(self, what: str) -> None:
+        self.box.wait_for(f"a ban of {what}", lambda: what in self.banned(), timeout=20)
 
-    for number in range(8):
-        ask("198.51.100.2", wrong % number)
-        box.sleep(2)
-        if is_banned("198.51.100.2"):
-            break
-    box.wait_for("a ban", lambda: is_banned("198.51.100.2"), timeout=20)
-    assert ask("198.51.100.2", right) == "000"
-    assert ask("198.51.100.3", right) == "200"
-    box.succeed("agent-box-gate unban 198.51.100.2")
-    assert ask("198.51.100.2", right) == "200"
 
-    for number, source in zip(range(9), NEIGHBOURS * 3, strict=False):
-        ask(source, wrong % number)
-        box.sleep(2)
-        if is_banned("2001:db8:7:1::/64"):
-            break
-    box.wait_for("a ban of the /64", lambda: is_banned("2001:db8:7:1::/64"), timeout=20)
-    assert {ask(source, right) for source in NEIGHBOURS} == {"000"}
-    assert ask("2001:db8:7:2::2", right) == "200"
-    # The gate asks for it on behalf of a user who is signed in from elsewhere.
-    name = "20010db8000700010000000000000002"
-    box.succeed(
-        "runuser -u agent-box-gate -- sh -c 'mkdir -p -m 0700 /run/agent-box-gate/unban && "
-        f"touch /run/agent-box-gate/unban/{name}'"
+@pytest.fixture
+def out(edge: Edge) -> Outside:
+    box = edge.box
+    box.wait_for_unit("fail2ban.service")
+    box.wait_until_succeeds("fail2ban-client status agent-box-gate")
+    box.succeed(NETWORK, "agent-box-gate unban --all")
+    return Outside(edge)
+
+
+def wrong(edge: Edge, count: int) -> list[Ask]:
+    """Return guesses, in forms and as Basic credentials in turn."""
+    return [
+        Ask("/alice/", headers=edge.basic("alice", f"wrong {number}"))
+        if number % 2
+        else edge.form("alice", f"wrong {number}")
+        for number in range(count)
+    ]
+
+
+def right(edge: Edge) -> Ask:
+    return Ask("/alice/", headers=edge.basic("alice", PASSWORDS["alice"]))
+
+
+def test_five(edge: Edge, out: Outside) -> None:
+    """Five wrong passwords ban an address, whose packets are dropped from then on, a right password
+    notwithstanding; four and a right one do not. Root lifts the ban.
+    """
+    guesser, clumsy, other = HOSTS[:3]
+    assert out.statuses(clumsy, *wrong(edge, 4), right(edge)) == [401, 401, 401, 401, 200]
+    assert out.statuses(guesser, *wrong(edge, 4)) == [401] * 4
+    assert guesser not in out.banned()
+    assert out.statuses(guesser, *wrong(edge, 1)) == [401]
+    out.wait_banned(guesser)
+    assert out.is_cut_off(guesser)
+    assert out.statuses(guesser, right(edge)) == [0]
+    assert out.banned() == {guesser}
+    assert out.statuses(clumsy, right(edge)) == [200]
+    assert out.statuses(other, right(edge)) == [200]
+    out.box.succeed(f"agent-box-gate unban {guesser}")
+    assert out.statuses(guesser, right(edge)) == [200]
+
+
+def test_neighbours(edge: Edge, out: Outside) -> None:
+    """Of IPv6 the whole /64 is banned, wherever in it the guesses come from, and no other. Its
+    owner, signed in from elsewhere, lifts the ban on the settings page.
+    """
+    for number, guess in enumerate(wrong(edge, 5)):
+        assert out.statuses(NEIGHBOURS[number % 3], guess) == [401]
+    out.wait_banned("2001:db8:7:1::/64")
+    assert [out.is_cut_off(source) for source in NEIGHBOURS] == [True] * 4
+    assert out.statuses(STRANGER, right(edge)) == [200]
+    cookie = edge.sign_in("alice")
+    asking = Ask(
+        "/gate/unban",
+        "POST",
+        page_headers(edge, with_cookie(cookie)),
+        json.dumps({"address": NEIGHBOURS[1]}),
     )
-    box.wait_for("the ban to be lifted", lambda: not is_banned("2001:db8:7:1::/64"), timeout=20)
-    assert ask(NEIGHBOURS[1], right) == "200"
+    assert out.statuses(HOSTS[3], Ask("/gate/unban", "POST", (), asking.body)) == [401]
+    assert len(out.banned()) == 1
+    assert out.statuses(STRANGER, asking) == [200]
+    out.box.wait_for("the ban to be lifted", lambda: not out.banned(), timeout=20)
+    assert out.statuses(NEIGHBOURS[2], right(edge)) == [200]
+
+
+def test_innocent(edge: Edge, out: Outside) -> None:
+    """Requests without a credential, with a stale cookie or with nonsense in its place are no
+    guesses, however many: with four wrong passwords besides they do not ban.
+    """
+    innocent, guesser = HOSTS[4:6]
+    stale = edge.sign_in("alice")
+    edge.box.succeed("agent-box-gate revoke --user alice")
+    nothing = [Ask(path) for path in ("/", "/alice/", "/alice/api/sessions", "/gate/account")] * 5
+    old = [Ask("/alice/", headers=with_cookie(stale))] * 10
+    old += [Ask("/alice/", headers=with_cookie(f"{COOKIE}=nonsense", "a=b"))] * 10
+    assert set(out.statuses(innocent, *nothing, *old)) == {401}
+    assert out.statuses(innocent, *wrong(edge, 4)) == [401] * 4
+    # Whoever is banned later tells that everything before was looked at.
+    out.ask(guesser, *wrong(edge, 5))
+    out.wait_banned(guesser)
+    assert out.banned() == {guesser}
+    assert out.statuses(innocent, right(edge)) == [200]
+
+
+def test_forged(edge: Edge, out: Outside) -> None:
+    """Nothing that a client or a user of the box writes hides a failure or makes one up."""
+    guesser, victim, last = HOSTS[6:9]
+    box = edge.box
+    forged = (
+        ("X-Forwarded-For", FORGED),
+        ("Forwarded", f"for={FORGED}"),
+        ("X-Real-IP", FORGED),
+        ("User-Agent", f"x {LINE}"),
+        ("Referer", f"https://box.test/{LINE}"),
+        ("X-Long", (LINE + " ") * 200),  # some 10 KB
+    )
+    names = (f"alice\n{LINE}", f"alice\r\n<4>{LINE}\n", "alice\0", LINE, "a" * 900)
+    asks: list[Ask] = []
+    for number, name in enumerate(names):
+        form = edge.form(name, f"{LINE}\n{LINE}")
+        basic = Ask(
+            f"/alice/?{number}=%0a{LINE.replace(' ', '%20')}", headers=edge.basic(name, "x")
+        )
+        asks.append(basic if number % 2 else form)
+    asks = [Ask(ask.target, ask.method, (*ask.headers, *forged), ask.body) for ask in asks]
+    assert out.statuses(guesser, *asks) == [401] * 5
+    out.wait_banned(guesser)
+    # what users of the box can put into its journal
+    line = f"agent-box-gate: failed login from {victim}"
+    script = (
+        f"for n in 1 2 3 4 5 6; do logger -t agent-box-gate -p auth.warning '{line}'; "
+        f"echo '{line}' | systemd-cat -t agent-box-gate -p warning; done"
+    )
+    box.as_user("bob", script).check()
+    box.in_session("bob", script)
+    box.succeed(f"journalctl -b -o cat -t agent-box-gate | grep -qF '{line}'")
+    out.ask(last, *wrong(edge, 5))
+    out.wait_banned(last)
+    assert out.banned() == {guesser, last}
+    assert out.statuses(victim, right(edge)) == [200]
+    # Each failure is one line of which nothing but the address comes from the client.
+    told = box.succeed("journalctl -b -o cat _SYSTEMD_UNIT=agent-box-gate.service")
+    assert FORGED not in told
+    assert told.splitlines().count(f"agent-box-gate: failed login from {guesser}") == 5

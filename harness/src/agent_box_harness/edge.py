@@ -129,7 +129,11 @@ class Edge:
 
     def ask(self, requests: Iterable[Ask], **options: Any) -> list[Answer]:
         """Send requests, each on a connection of its own."""
-        found = self.steps([request.step() for request in requests], **options)
+        return self.read(self.steps([request.step() for request in requests], **options))
+
+    @staticmethod
+    def read(found: list[dict[str, Any]]) -> list[Answer]:
+        """Return the answers among the results of steps."""
         return [
             Answer(
                 result["status"],

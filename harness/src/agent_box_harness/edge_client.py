@@ -42,10 +42,10 @@ class Browsers:
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_NONE
 
-    def connect(self, source: str = "") -> socket.socket:
+    def connect(self, source: str = "", seconds: float = PATIENCE) -> socket.socket:
         """Open a connection, from an address; the certificate does not matter here."""
         plain = socket.create_connection(
-            (self.address, self.port), timeout=PATIENCE, source_address=(source, 0)
+            (self.address, self.port), timeout=seconds, source_address=(source, 0)
         )
         # As browsers do; otherwise a first request may wait for the peer's delayed acknowledgement.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -63,8 +63,8 @@ class Browsers:
             head.append(["Content-Length", str(len(body))])
         lines = [f"{step.get('method', 'GET')} {step['target']} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in [*head, *more, *given]]
-        connection = connection or self.connect(step.get("source", ""))
-        connection.settimeout(step.get("seconds", PATIENCE))
+        if connection is None:
+            connection = self.connect(step.get("source", ""), step.get("seconds", PATIENCE))
         connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         return connection
 
