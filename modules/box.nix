@@ -44,7 +44,8 @@ in
       version = 1;
       box = {
         revision = config.system.configurationRevision;
-        hostLabel = cfg.remoteControlHost;
+        hostLabel =
+          if cfg.remoteControlHost == "" && cfg.web.enable then cfg.web.domain else cfg.remoteControlHost;
       };
       defaultAgent = cfg.agent;
       programs = {

@@ -134,6 +134,14 @@ let
       };
   };
 
+  # systemd would refuse the whole unit.
+  filesOf =
+    where: files:
+    map (file: {
+      assertion = builtins.match "-?/[^[:space:]]+" file != null;
+      message = "${where}.environmentFiles: \"${file}\" is no absolute path without spaces. Write it out, for example \"/run/secrets/agents.env\", with a `-` before it if it may be missing.";
+    }) files;
+
   variablesOf =
     name: user:
     map (variable: {
@@ -201,7 +209,14 @@ in
   };
 
   config = lib.mkIf cfg.enable {
-    assertions = lib.concatLists (lib.mapAttrsToList variablesOf cfg.users);
+    assertions =
+      filesOf "services.agent-box" cfg.environmentFiles
+      ++ lib.concatLists (
+        lib.mapAttrsToList (
+          name: user:
+          variablesOf name user ++ filesOf "services.agent-box.users.${name}" user.environmentFiles
+        ) cfg.users
+      );
 
     systemd.services =
       lib.mapAttrs' (name: user: lib.nameValuePair "agent-box-${name}" (sandboxOf name user)) cfg.users

@@ -133,8 +133,8 @@ in
       defaultText = lib.literalExpression "config.networking.fqdnOrHostName";
       example = "box.example.org";
       description = ''
-        Host in the names that Claude's apps show for sessions. Empty: the host name that
-        the running kernel has.
+        Host in the names that Claude's apps show for sessions. Empty: the domain of
+        {option}`services.agent-box.web`, or without it the host name that the running kernel has.
       '';
     };
 
@@ -193,7 +193,13 @@ in
   };
 
   config = lib.mkIf cfg.enable {
-    assertions = lib.concatLists (
+    assertions = [
+      {
+        assertion = builtins.match "[^[:space:]]*" cfg.remoteControlHost != null;
+        message = "services.agent-box.remoteControlHost: \"${cfg.remoteControlHost}\" is no host name. Write one without spaces, or \"\" for that of the machine.";
+      }
+    ]
+    ++ lib.concatLists (
       lib.concatLists (
         lib.mapAttrsToList (user: options: lib.mapAttrsToList (checksOf user) options.seed) cfg.users
       )

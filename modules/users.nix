@@ -50,6 +50,20 @@ let
   # among them: an agent named like that would join the group.
   systemNames = lib.attrNames config.ids.uids ++ lib.attrNames config.ids.gids;
 
+  # Groups whose members can become root.
+  mightyGroups = [
+    "disk"
+    "docker"
+    "incus-admin"
+    "kmem"
+    "libvirtd"
+    "lxd"
+    "podman"
+    "root"
+    "shadow"
+    "wheel"
+  ];
+
   isLegal = name: builtins.match "[a-z][a-z0-9_-]{0,30}" name != null;
   isTaken =
     name:
@@ -112,6 +126,16 @@ in
       assertion = !isTaken name;
       message = "services.agent-box.users.\"${name}\": this name is reserved by the system or by agent-box itself. Choose another, for example `agent-${name}`.";
     }) userNames;
+
+    warnings = lib.concatLists (
+      lib.mapAttrsToList (
+        name: user:
+        map (
+          group:
+          "services.agent-box.users.${name}.extraGroups: members of `${group}` can become root, which undoes the sandbox. Use sudoAllowlist for single commands."
+        ) (lib.intersectLists mightyGroups user.extraGroups)
+      ) cfg.users
+    );
 
     users.users = lib.mapAttrs (name: user: {
       isNormalUser = true;

@@ -9,65 +9,20 @@
   pkgs ? import nixpkgs { },
 }:
 let
-  anything = lib.mkOption {
-    type = lib.types.anything;
-    default = { };
-  };
-  list = lib.mkOption {
-    type = lib.types.listOf lib.types.anything;
-    default = [ ];
-  };
+  inherit (import ./module.nix { inherit lib pkgs; }) evaluate;
 
-  # As much of NixOS as the module touches. A whole NixOS for each case takes a
-  # second; this takes nothing.
-  surroundings = {
-    options = {
-      assertions = list;
-      warnings = list;
-      nixpkgs.pkgs = anything;
-      nixpkgs.config = anything;
-      boot = anything;
-      environment = anything;
-      ids = anything;
-      networking = anything;
-      nix = anything;
-      programs.git = anything;
-      services.earlyoom = anything;
-      services.caddy = anything;
-      services.fail2ban = anything;
-      services.getty = anything;
-      systemd = anything;
-      system = anything;
-      users = anything;
-      zramSwap = anything;
-      security.sudo.enable = lib.mkOption {
-        type = lib.types.bool;
-        default = true;
-      };
-      security.sudo.extraRules = list;
-    };
-    config = {
-      _module.args.pkgs = pkgs;
-      networking.fqdnOrHostName = "box";
-      nix.package = pkgs.nix;
-      ids.uids.messagebus = 4;
-      ids.gids.wheel = 1;
-    };
-  };
+  # What the module says to `box`: refusals and warnings.
+  evaluated =
+    more: box:
+    (evaluate [
+      more
+      { services.agent-box = { enable = true; } // box; }
+    ]).config;
 
-  # What the module says against `box`.
   messagesIn =
     more: box:
     map (check: check.message) (
-      lib.filter (check: !check.assertion)
-        (lib.evalModules {
-          modules = [
-            ../modules
-            surroundings
-            more
-            { services.agent-box = { enable = true; } // box; }
-          ];
-        }).config.assertions
+      lib.filter (check: !check.assertion) (evaluated more box).assertions
     );
 
   user = { users.alice = { }; };
@@ -170,6 +125,22 @@ let
     "working directory of a session that is relative" = {
       box = session "main" { workingDirectory = "~/project"; };
       remedy = "Write it out";
+    };
+    "environment file that is relative" = {
+      box = user // {
+        environmentFiles = [ "agents.env" ];
+      };
+      remedy = "with a `-` before it";
+    };
+    "environment file of a user with a space" = {
+      box.users.alice.environmentFiles = [ "/run/my secrets" ];
+      remedy = "users.alice.environmentFiles";
+    };
+    "host of Remote Control names with a space" = {
+      box = user // {
+        remoteControlHost = "my box";
+      };
+      remedy = "without spaces";
     };
     "variable of the module" = {
       box.users.alice.environment.TMUX_TMPDIR = "/tmp";
@@ -287,7 +258,24 @@ let
     };
   };
 
+  warned = {
+    "a user who can become root" = {
+      box.users.alice.extraGroups = [ "docker" ];
+      remedy = "Use sudoAllowlist";
+    };
+    "the package of one agent" = {
+      box = user // {
+        package = pkgs.hello;
+      };
+      remedy = "write services.agent-box.packages.claude";
+    };
+  };
+
   accepted = {
+    "environment files" = {
+      environmentFiles = [ "-/run/secrets/agents.env" ];
+      users.alice.environmentFiles = [ "/run/secrets/alice.env" ];
+    };
     "a user and nothing else" = user;
     "a shell as seed" = session "main" { agent = "shell"; } // { installAgents = [ "codex" ]; agent = "codex"; };
     "a browser" = web { };
@@ -308,12 +296,22 @@ let
       !lib.any (lib.hasInfix case.remedy) messages
     ) "${name}: expected a refusal with `${case.remedy}`, got ${builtins.toJSON messages}";
 
+  judgeWarned =
+    name: case:
+    let
+      inherit (evaluated { } case.box) warnings;
+    in
+    lib.optional (
+      !lib.any (lib.hasInfix case.remedy) warnings
+    ) "${name}: expected a warning with `${case.remedy}`, got ${builtins.toJSON warnings}";
+
   judgeAccepted =
     name: box:
     let
-      messages = messagesIn { } box;
+      messages = messagesIn { } box ++ (evaluated { } box).warnings;
     in
-    lib.optional (messages != [ ]) "${name}: refused with ${builtins.toJSON messages}";
+    lib.optional (messages != [ ]) "${name}: met ${builtins.toJSON messages}";
 in
 lib.concatLists (lib.mapAttrsToList judgeRefused refused)
+++ lib.concatLists (lib.mapAttrsToList judgeWarned warned)
 ++ lib.concatLists (lib.mapAttrsToList judgeAccepted accepted)

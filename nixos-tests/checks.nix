@@ -12,6 +12,7 @@ let
   renderer = lib.fileset.toSource {
     root = ../.;
     fileset = lib.fileset.unions [
+      ../docs/options.md
       ../harness/src
       ../hosts
       ../modules
@@ -49,6 +50,22 @@ let
         touch "$out"
       '';
 
+  # And so is the reference of the options.
+  options =
+    pkgs.runCommand "options"
+      {
+        nativeBuildInputs = [ pkgs.python3 ];
+        evaluated = builtins.unsafeDiscardStringContext (
+          builtins.toJSON (import ./options.nix { inherit lib pkgs; })
+        );
+        passAsFile = [ "evaluated" ];
+        env.PYTHONPATH = "${renderer}/harness/src";
+      }
+      ''
+        python3 -m agent_box_harness.rendered --repo ${renderer} --options "$evaluatedPath"
+        touch "$out"
+      '';
+
   refusals = import ./assertions.nix {
     inherit lib pkgs;
   };
@@ -65,6 +82,7 @@ prefixed "evaluates" (lib.mapAttrs evaluates hosts)
 // prefixed "scenario" scenarios
 // {
   inherit (self.packages.${pkgs.stdenv.hostPlatform.system}) agent-box harness;
+  inherit options;
 
   assertions =
     if refusals == [ ] then

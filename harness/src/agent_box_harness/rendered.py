@@ -70,7 +70,12 @@ def _digest(files: Iterable[tuple[str, bytes]]) -> str:
 
 def sources_digest(repo: Path) -> str:
     """Return the sha256 over paths and contents of the Nix sources in `repo`."""
-    found = {path for pattern in SOURCES for path in repo.glob(pattern) if path.is_file()}
+    return digest_of(repo, SOURCES)
+
+
+def digest_of(repo: Path, patterns: Iterable[str]) -> str:
+    """Return the sha256 over paths and contents of the files that match any of `patterns`."""
+    found = {path for pattern in patterns for path in repo.glob(pattern) if path.is_file()}
     return _digest((path.relative_to(repo).as_posix(), path.read_bytes()) for path in found)
 
 
@@ -159,19 +164,34 @@ def evaluate(
     `nix` is the command line of nix-instantiate, and `modules` are NixOS modules from outside of
     the repository that the host gets on top. Raises `RenderError` with the end of what Nix said.
     """
+    arguments = {"host": host, "modules": ":".join(str(path.resolve()) for path in modules)}
+    evaluated: dict[str, Any] = _nix_json(
+        repo, "render.nix", nix, f"host {host}", nixpkgs=nixpkgs, **arguments
+    )
+    return evaluated
+
+
+def evaluate_options(repo: Path, nixpkgs: str, nix: Sequence[str]) -> list[dict[str, Any]]:
+    """Evaluate the module's public options with Nix. Raises `RenderError` as `evaluate` does."""
+    options: list[dict[str, Any]] = _nix_json(
+        repo, "options.nix", nix, "the list of options", nixpkgs=nixpkgs
+    )
+    return options
+
+
+def _nix_json(repo: Path, file: str, nix: Sequence[str], what: str, **arguments: str) -> Any:
     command = [*nix, "--eval", "--strict", "--json", "--read-write-mode"]
-    command += [f"{repo}/nixos-tests/render.nix", "--argstr", "nixpkgs", nixpkgs]
-    command += ["--argstr", "host", host]
-    command += ["--argstr", "modules", ":".join(str(path.resolve()) for path in modules)]
+    command += [f"{repo}/nixos-tests/{file}"]
+    for name, value in arguments.items():
+        command += ["--argstr", name, value]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repo)
     except FileNotFoundError:
         message = f"{nix[0]} is not there: install Nix, or name the command with --nix."
         raise RenderError(message) from None
     if result.returncode != 0:
-        raise RenderError(f"host {host} does not evaluate:\n{result.stderr[-4000:]}")
-    evaluated: dict[str, Any] = json.loads(result.stdout)
-    return evaluated
+        raise RenderError(f"{what} does not evaluate:\n{result.stderr[-4000:]}")
+    return json.loads(result.stdout)
 
 
 def locked_nixpkgs(repo: Path, nix: Sequence[str]) -> str:
@@ -209,11 +229,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nix", default="nix-instantiate", help="command line of nix-instantiate")
     parser.add_argument("--repo", type=Path, default=Path.cwd(), help=argparse.SUPPRESS)
     parser.add_argument("--evaluated", nargs=2, metavar=("HOST", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--options", metavar="FILE", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     repo = options.repo.resolve()
 
+    from agent_box_harness import options_doc
+
     if options.check:
-        return _report(problems(repo))
+        return _report([*problems(repo), *options_doc.problems(repo)])
+    if options.options:
+        fresh = options_doc.text(
+            json.loads(options.options.read_text(encoding="utf-8")),
+            options_doc.sources_digest(repo),
+        )
+        stale = (repo / options_doc.PAGE).read_text(encoding="utf-8") != fresh
+        return _report([f"{options_doc.PAGE} is not what Nix evaluates"] if stale else [])
     if options.evaluated:
         host, file = options.evaluated
         changed = differences(repo, host, json.loads(Path(file).read_text(encoding="utf-8")))
@@ -227,6 +257,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             evaluated = evaluate(repo, host, nixpkgs, options.module, nix)
             write_tree(repo / TREE / host, tree_of(host, evaluated, sources))
             print(f"rendered {TREE}/{host}")
+        page = options_doc.text(
+            evaluate_options(repo, nixpkgs, nix), options_doc.sources_digest(repo)
+        )
+        (repo / options_doc.PAGE).write_text(page, encoding="utf-8")
+        print(f"wrote {options_doc.PAGE}")
     except RenderError as error:
         print(f"scripts/render: {error}", file=sys.stderr)
         return 1

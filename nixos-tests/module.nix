@@ -1,0 +1,61 @@
+# The module with as much of NixOS around it as it touches. A whole NixOS for each
+# evaluation takes a second; this takes nothing.
+{ lib, pkgs }:
+let
+  anything = lib.mkOption {
+    type = lib.types.anything;
+    default = { };
+    visible = false;
+  };
+  list = lib.mkOption {
+    type = lib.types.listOf lib.types.anything;
+    default = [ ];
+  };
+
+  surroundings = {
+    options = {
+      assertions = list;
+      warnings = list;
+      nixpkgs.pkgs = anything;
+      nixpkgs.config = anything;
+      boot = anything;
+      environment = anything;
+      ids = anything;
+      networking = anything;
+      nix = anything;
+      programs.git = anything;
+      services.earlyoom = anything;
+      services.caddy = anything;
+      services.fail2ban = anything;
+      services.getty = anything;
+      systemd = anything;
+      system = anything;
+      users = anything;
+      zramSwap = anything;
+      security.sudo.enable = lib.mkOption {
+        type = lib.types.bool;
+        default = true;
+      };
+      security.sudo.extraRules = list;
+    };
+    config = {
+      _module.args.pkgs = pkgs;
+      networking.fqdnOrHostName = "box";
+      nix.package = pkgs.nix;
+      ids.uids.messagebus = 4;
+      ids.gids.wheel = 1;
+    };
+  };
+in
+{
+  # The module together with `modules`, as evalModules returns it.
+  evaluate =
+    modules:
+    lib.evalModules {
+      modules = [
+        ../modules
+        surroundings
+      ]
+      ++ modules;
+    };
+}
