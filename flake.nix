@@ -18,9 +18,7 @@
 
       eachSystem =
         make:
-        lib.genAttrs [ "x86_64-linux" "aarch64-linux" ] (
-          system: make nixpkgs.legacyPackages.${system}
-        );
+        lib.genAttrs [ "x86_64-linux" "aarch64-linux" ] (system: make nixpkgs.legacyPackages.${system});
 
       hostNames = [
         "bare-metal"

@@ -125,8 +125,9 @@ in
         }
       ];
 
-      warnings = lib.optional (cfg.package != null)
-        "services.agent-box.package replaces the package of the default agent only; write services.agent-box.packages.${cfg.agent} instead.";
+      warnings =
+        lib.optional (cfg.package != null)
+          "services.agent-box.package replaces the package of the default agent only; write services.agent-box.packages.${cfg.agent} instead.";
 
       services.agent-box.packages = lib.mkIf (cfg.package != null) {
         ${cfg.agent} = lib.mkDefault cfg.package;

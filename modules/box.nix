@@ -15,7 +15,10 @@ let
     let
       inherit (config.users.users.${name}) shell;
     in
-    if lib.isDerivation shell then "${shell}${shell.shellPath or "/bin/${shell.meta.mainProgram}"}" else toString shell;
+    if lib.isDerivation shell then
+      "${shell}${shell.shellPath or "/bin/${shell.meta.mainProgram}"}"
+    else
+      toString shell;
 
   agentOf =
     name: command:

@@ -20,7 +20,10 @@ rec {
 
   # The system bus leads to systemd, logind and whatever else listens; the same
   # services listen on sockets of their own, too.
-  messageSockets = [ "-/run/dbus" ] ++ map (name: "-/run/systemd/io.systemd.${name}") [
+  messageSockets = [
+    "-/run/dbus"
+  ]
+  ++ map (name: "-/run/systemd/io.systemd.${name}") [
     "AskPassword"
     "Credentials"
     "FactoryReset"

@@ -10,7 +10,8 @@ let
   # arguments unless the entry lists them, written `""` in sudoers.
   exact = command: if lib.hasInfix " " command then command else "${command} \"\"";
 
-  words = command: lib.filter (word: word != "") (lib.splitString " " (lib.removeSuffix " \"\"" command));
+  words =
+    command: lib.filter (word: word != "") (lib.splitString " " (lib.removeSuffix " \"\"" command));
 
   # Wildcards, regular expressions, negation, comments, quotes and line breaks
   # have no place in an exact command; `,` `:` `=` `\` separate in sudoers and
@@ -34,22 +35,20 @@ let
     ]
     && !lib.hasInfix "/../" command;
 
-  checksOf =
-    where: command:
-    [
-      {
-        assertion = isAbsolute command;
-        message = "${where}: \"${command}\" does not start with the absolute path of a program. Write it out, for example \"/run/current-system/sw/bin/systemctl reload caddy.service\".";
-      }
-      {
-        assertion = isPlain command && !lib.elem "ALL" (words command);
-        message = "${where}: \"${command}\" holds ALL, a wildcard or another special character of sudoers. List each exact command, and write `,` `:` `=` and `\\` of an argument with a backslash before it.";
-      }
-      {
-        assertion = isOutOfReach command;
-        message = "${where}: \"${command}\" runs a program that an agent could replace. Put the program in the store or under /run/current-system.";
-      }
-    ];
+  checksOf = where: command: [
+    {
+      assertion = isAbsolute command;
+      message = "${where}: \"${command}\" does not start with the absolute path of a program. Write it out, for example \"/run/current-system/sw/bin/systemctl reload caddy.service\".";
+    }
+    {
+      assertion = isPlain command && !lib.elem "ALL" (words command);
+      message = "${where}: \"${command}\" holds ALL, a wildcard or another special character of sudoers. List each exact command, and write `,` `:` `=` and `\\` of an argument with a backslash before it.";
+    }
+    {
+      assertion = isOutOfReach command;
+      message = "${where}: \"${command}\" runs a program that an agent could replace. Put the program in the store or under /run/current-system.";
+    }
+  ];
 in
 {
   options.services.agent-box = {
@@ -95,7 +94,8 @@ in
       lib.concatMap (checksOf "services.agent-box.sudoAllowlist") cfg.sudoAllowlist
       ++ lib.concatLists (
         lib.mapAttrsToList (
-          name: user: lib.concatMap (checksOf "services.agent-box.users.${name}.sudoAllowlist") user.sudoAllowlist
+          name: user:
+          lib.concatMap (checksOf "services.agent-box.users.${name}.sudoAllowlist") user.sudoAllowlist
         ) cfg.users
       )
       ++ [

@@ -16,16 +16,21 @@ let
     more: box:
     (evaluate [
       more
-      { services.agent-box = { enable = true; } // box; }
+      {
+        services.agent-box = {
+          enable = true;
+        }
+        // box;
+      }
     ]).config;
 
   messagesIn =
     more: box:
-    map (check: check.message) (
-      lib.filter (check: !check.assertion) (evaluated more box).assertions
-    );
+    map (check: check.message) (lib.filter (check: !check.assertion) (evaluated more box).assertions);
 
-  user = { users.alice = { }; };
+  user = {
+    users.alice = { };
+  };
   session = name: options: { users.alice.sessions.${name} = options; };
   sudo = command: user // { sudoAllowlist = [ command ]; };
   web =
@@ -45,7 +50,9 @@ let
       remedy = "name at least one user";
     };
     "no agent" = {
-      box = user // { installAgents = [ ]; };
+      box = user // {
+        installAgents = [ ];
+      };
       remedy = "list at least one";
     };
     "default agent that is not installed" = {
@@ -100,7 +107,9 @@ let
       remedy = "1 to 150";
     };
     "session with an agent that is not installed" = {
-      box = session "main" { agent = "codex"; } // { installAgents = [ "claude" ]; };
+      box = session "main" { agent = "codex"; } // {
+        installAgents = [ "claude" ];
+      };
       remedy = "Add it to services.agent-box.installAgents";
     };
     "user with an agent that is not installed" = {
@@ -277,7 +286,10 @@ let
       users.alice.environmentFiles = [ "/run/secrets/alice.env" ];
     };
     "a user and nothing else" = user;
-    "a shell as seed" = session "main" { agent = "shell"; } // { installAgents = [ "codex" ]; agent = "codex"; };
+    "a shell as seed" = session "main" { agent = "shell"; } // {
+      installAgents = [ "codex" ];
+      agent = "codex";
+    };
     "a browser" = web { };
     "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
     "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };

@@ -11,7 +11,8 @@ let
     lib.attrNames (lib.optionalAttrs (lib.pathExists folder) (builtins.readDir folder))
   );
 
-  nameOf = file: lib.replaceStrings [ "_" ] [ "-" ] (lib.removePrefix "test_" (lib.removeSuffix ".py" file));
+  nameOf =
+    file: lib.replaceStrings [ "_" ] [ "-" ] (lib.removePrefix "test_" (lib.removeSuffix ".py" file));
 
   testOf =
     file:

@@ -13,7 +13,9 @@ let
 
   prefix = "services.agent-box.";
 
-  public = lib.filter (option: option.visible && !option.internal && lib.hasPrefix prefix option.name);
+  public = lib.filter (
+    option: option.visible && !option.internal && lib.hasPrefix prefix option.name
+  );
 
   textOf =
     value:

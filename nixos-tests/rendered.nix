@@ -81,7 +81,9 @@ let
     };
 in
 {
-  units = lib.mapAttrs' (name: unit: lib.nameValuePair (fileOf name unit) (withoutTriggers unit.text)) units;
+  units = lib.mapAttrs' (
+    name: unit: lib.nameValuePair (fileOf name unit) (withoutTriggers unit.text)
+  ) units;
   wants = lib.filterAttrs (_: targets: targets != [ ]) (
     lib.mapAttrs (_: unit: unit.wantedBy ++ unit.requiredBy) units
   );

@@ -9,7 +9,8 @@ let
   # Lower case as browsers write it; a port, a scheme or a dot at the end would
   # be part of another origin.
   label = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
-  isDomain = name: builtins.match "(${label}\\.)*${label}" name != null && lib.stringLength name <= 253;
+  isDomain =
+    name: builtins.match "(${label}\\.)*${label}" name != null && lib.stringLength name <= 253;
   isOrigin = text: builtins.match "https://(${label}\\.)*${label}(:[1-9][0-9]{0,4})?" text != null;
 
   document = {
@@ -167,7 +168,9 @@ in
         map (
           name:
           lib.nameValuePair "agent-box-${name}" {
-            environment.AGENT_BOX_URL = lib.mkDefault "${lib.head (web.origins ++ [ "https://${web.domain}" ])}/${name}/";
+            environment.AGENT_BOX_URL = lib.mkDefault "${
+              lib.head (web.origins ++ [ "https://${web.domain}" ])
+            }/${name}/";
           }
         ) web.users
       );

@@ -71,7 +71,9 @@ in
       }
     ];
 
-    warnings = lib.optional (!caddyfile.knowsTerminal) "services.agent-box.web: ttyd ${pkgs.ttyd.version} is not known to agent-box, so that its page may run any inline script. Add the hash of its script to modules/web/caddyfile/headers.nix.";
+    warnings =
+      lib.optional (!caddyfile.knowsTerminal)
+        "services.agent-box.web: ttyd ${pkgs.ttyd.version} is not known to agent-box, so that its page may run any inline script. Add the hash of its script to modules/web/caddyfile/headers.nix.";
 
     services.agent-box.web.caddyfile = caddyfile.text;
 

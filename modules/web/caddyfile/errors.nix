@@ -35,12 +35,12 @@ in
   			header Content-Type "text/html; charset=utf-8"
   			header Content-Security-Policy "${policy}"
   			respond `${
-      page {
-        title = "Not answering";
-        again = true;
-        text = "<p>{vars.part} of this box does not answer. It is started again by itself, and this page looks every five seconds. Your sessions go on meanwhile; nothing is lost.</p><p>If this stays, somebody with a shell on the box can look: <code>systemctl status {vars.unit}</code> and <code>journalctl -u {vars.unit}</code></p>";
-      }
-    }` 503
+       page {
+         title = "Not answering";
+         again = true;
+         text = "<p>{vars.part} of this box does not answer. It is started again by itself, and this page looks every five seconds. Your sessions go on meanwhile; nothing is lost.</p><p>If this stays, somebody with a shell on the box can look: <code>systemctl status {vars.unit}</code> and <code>journalctl -u {vars.unit}</code></p>";
+       }
+     }` 503
   		}
   		handle @script {
   			header Content-Type application/json
@@ -56,11 +56,11 @@ in
   			header Content-Type "text/html; charset=utf-8"
   			header Content-Security-Policy "${policy}"
   			respond `${
-      page {
-        title = "{http.error.status_code} {http.error.status_text}";
-        text = "<p>There is nothing for you at this address. <a href=\"/\">Go to your workspace</a></p>";
-      }
-    }` {http.error.status_code}
+       page {
+         title = "{http.error.status_code} {http.error.status_text}";
+         text = "<p>There is nothing for you at this address. <a href=\"/\">Go to your workspace</a></p>";
+       }
+     }` {http.error.status_code}
   		}
   		handle {
   			respond "{http.error.status_code} {http.error.status_text}
