@@ -7,6 +7,7 @@
     ./guides.nix
     ./limits.nix
     ./memory.nix
+    ./metadata.nix
     ./processes.nix
     ./sandbox.nix
     ./sessions.nix

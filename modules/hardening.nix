@@ -110,6 +110,13 @@ rec {
     PrivateUsers = true;
   };
 
+  # Loads rules into the firewall.
+  firewall = common // closed // {
+    CapabilityBoundingSet = "CAP_NET_ADMIN";
+    RestrictAddressFamilies = [ "AF_NETLINK" ];
+    ProtectHome = true;
+  };
+
   # Lifts bans as root: removes files of the gate and asks fail2ban.
   unban = daemon // {
     CapabilityBoundingSet = "CAP_DAC_OVERRIDE";

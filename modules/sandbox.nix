@@ -69,8 +69,7 @@ let
       hardening.sandbox {
         user = name;
         sudo = user.effectiveSudo != [ ];
-        allowCloudMetadata =
-          if user.allowCloudMetadata == null then cfg.allowCloudMetadata else user.allowCloudMetadata;
+        allowCloudMetadata = user.metadataAllowed;
       }
       // runtimeDirectory name
       // restart
@@ -164,15 +163,6 @@ in
       '';
     };
 
-    allowCloudMetadata = mkOption {
-      type = types.bool;
-      default = false;
-      description = ''
-        Let sessions reach the metadata addresses of clouds. Who reaches them can act with
-        the cloud credentials of the machine.
-      '';
-    };
-
     users = mkOption {
       type = types.attrsOf (
         types.submodule {
@@ -192,14 +182,6 @@ in
               description = ''
                 Environment variables of the sessions of this user. They are in the
                 world-readable store: no secrets.
-              '';
-            };
-            allowCloudMetadata = mkOption {
-              type = types.nullOr types.bool;
-              default = null;
-              description = ''
-                Let the sessions of this user reach the metadata addresses of clouds. Null:
-                {option}`services.agent-box.allowCloudMetadata`.
               '';
             };
           };

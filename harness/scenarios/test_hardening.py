@@ -195,7 +195,9 @@ def test_one_tmp(box: Box):
 
 @pytest.mark.needs("kernel")
 def test_metadata(box: Box):
-    """The addresses at which clouds hand out credentials answer root, and no session."""
+    """The addresses at which clouds hand out credentials answer root, and neither a session nor a
+    login of a user, who is outside of any sandbox.
+    """
     box.succeed(f"ip addr add {METADATA}/32 dev lo")
     for address in (METADATA, "127.0.0.1"):
         server = f"python3 -m http.server -b {address} {PORT} --directory /var/empty"
@@ -205,5 +207,11 @@ def test_metadata(box: Box):
     box.wait_until_succeeds(fetch.format("127.0.0.1"))
     for user in box.users:
         # the network as such works, so that the refusal means something
-        box.in_session(user, fetch.format("127.0.0.1")).check()
+        for run in (box.in_session, box.as_user):
+            run(user, fetch.format("127.0.0.1")).check()
+            assert run(user, fetch.format(METADATA)).rc != 0
+    # The firewall refuses a login, and the sandbox a session without its help.
+    box.succeed("nft delete table inet agent-box-metadata")
+    for user in box.users:
+        box.as_user(user, fetch.format(METADATA)).check()
         assert box.in_session(user, fetch.format(METADATA)).rc != 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
 USER = "alice"
-START = 150.0
+START = 60.0
 """Seconds to the sign-in's screen. Without network opencode waits half a minute for an answer."""
 
 SIGN_IN = {

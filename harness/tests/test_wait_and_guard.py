@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from agent_box_harness import guard
 from agent_box_harness.errors import RequestFailedError, WaitTimeoutError
+from agent_box_harness.netns import unified_root
 from agent_box_harness.wait import Deadline, poll
 
 
@@ -67,6 +69,42 @@ def test_a_killed_harness_takes_its_machines_with_it():
     while guard.alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not guard.alive(child)
+
+
+GROUP_PARENT = """
+import os, subprocess, sys, time
+from pathlib import Path
+from agent_box_harness import guard
+group = Path(sys.argv[1])
+guard.protect_group(group)
+below = group / "below"
+below.mkdir()
+# Not a child of ours: what a container's processes are like.
+script = "echo $$ >$0/cgroup.procs; setsid -f sleep 600 >/dev/null; pgrep -n -x sleep"
+print(subprocess.check_output(["sh", "-c", script, str(below)], text=True).strip(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_harness_takes_its_control_groups_with_it():
+    root = unified_root()
+    if root is None or not os.access(root, os.W_OK):
+        pytest.skip("needs root and the unified control groups")
+    group = root / f"agent-box-test-{os.getpid()}"
+    group.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", GROUP_PARENT, str(group)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    stranger = int(parent.stdout.readline())
+    assert str(stranger) in (group / "below/cgroup.procs").read_text().split()
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 8
+    while group.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not guard.alive(stranger)
+    assert not group.exists()
 
 
 def test_end_asks_first_when_it_may_be_patient():

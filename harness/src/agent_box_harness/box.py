@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_box_harness.errors import RequestFailedError, WaitTimeoutError
+from agent_box_harness.errors import RequestFailedError, UnexpectedOutputError, WaitTimeoutError
 from agent_box_harness.machine import COMMAND_TIMEOUT, WAIT_TIMEOUT
 from agent_box_harness.wait import poll
 
@@ -149,13 +149,13 @@ class Box:
         """
         body = output if isinstance(output, str) else output.out
         if text not in body:
-            raise RequestFailedError(f"expected {text!r} in:\n{body}")
+            raise UnexpectedOutputError(f"expected {text!r} in:\n{body}")
 
     def expect_not_in(self, output: str | Result, text: str) -> None:
         """Assert that a command's output, stdout and stderr, does not contain `text`."""
         body = output if isinstance(output, str) else f"{output.out}\n{output.err}"
         if text in body:
-            raise RequestFailedError(f"did not expect {text!r} in:\n{body}")
+            raise UnexpectedOutputError(f"did not expect {text!r} in:\n{body}")
 
     def wait_for(self, what: str, probe: Callable[[], Any], timeout: float = WAIT_TIMEOUT) -> Any:
         """Poll `probe` until it returns something true, and return that.

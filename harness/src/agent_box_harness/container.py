@@ -277,6 +277,8 @@ class ContainerMachine(ShellTransfer, Machine):
         group = root / f"agent-box-{os.getpid()}-{os.urandom(4).hex()}"
         group.mkdir()
         self._group = group
+        if not self.detach:
+            guard.protect_group(group)
         return group
 
     def _remove_group(self) -> None:
@@ -291,6 +293,10 @@ class ContainerMachine(ShellTransfer, Machine):
             if not self._group.exists():
                 break
             time.sleep(0.02)
+        else:
+            return  # what is left goes with this process
+        if not self.detach:
+            guard.release_group(self._group)
         self._group = None
 
     def _await_leader(self, sock: socket.socket) -> int:

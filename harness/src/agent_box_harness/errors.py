@@ -21,3 +21,7 @@ class RequestFailedError(HarnessError, AssertionError):
 
 class WaitTimeoutError(RequestFailedError):
     """A condition did not come true in time; the message carries what was seen last."""
+
+
+class UnexpectedOutputError(RequestFailedError):
+    """A program said something else than it should; the message carries all of it."""

@@ -1,5 +1,8 @@
 """Ends the processes that we started when we end, however that happens.
 
+What runs in a control group of ours ends with it, and the group is removed: the processes of a
+container are not children of what started it.
+
 PR_SET_PDEATHSIG would fire when the *thread* that started a machine ends, so a
 small shell holds the read end of a pipe instead: it learns the pids, and at end
 of file, which no exit of ours can avoid, it kills those still listed.
@@ -18,14 +21,29 @@ from pathlib import Path
 
 _SCRIPT = """
 trap '' INT TERM HUP
-pids=' '
-while read -r op pid; do
+things=' '
+while read -r op thing; do
   case $op in
-    add) pids="$pids$pid " ;;
-    del) pids="${pids%% $pid *} ${pids#* $pid }" ;;
+    add) things="$things$thing " ;;
+    del) things="${things%% $thing *} ${things#* $thing }" ;;
   esac
 done
-for pid in $pids; do kill -KILL "$pid"; done 2>/dev/null
+for thing in $things; do
+  case $thing in /*) continue ;; esac
+  kill -KILL "$thing"
+done 2>/dev/null
+for thing in $things; do
+  case $thing in /*) ;; *) continue ;; esac
+  tries=0
+  while [ -d "$thing" ] && [ $tries -lt 50 ]; do
+    # cgroup.kill needs Linux 5.14.
+    echo 1 >"$thing/cgroup.kill" ||
+      find "$thing" -name cgroup.procs -exec cat {} + | xargs -r kill -KILL
+    find "$thing" -depth -type d -exec rmdir {} +
+    tries=$((tries + 1))
+    sleep 0.1
+  done
+done 2>/dev/null
 """
 
 _lock = threading.Lock()
@@ -46,6 +64,16 @@ def release(process: subprocess.Popen[bytes]) -> None:
         if process.pid in _guarded:
             _guarded.discard(process.pid)
             _tell(f"del {process.pid}")
+
+
+def protect_group(group: Path) -> None:
+    """Make sure that nothing in a control group outlives us, nor the group itself."""
+    _tell(f"add {group}")
+
+
+def release_group(group: Path) -> None:
+    """Forget a control group that was removed."""
+    _tell(f"del {group}")
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 0.0) -> None:

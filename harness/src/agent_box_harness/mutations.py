@@ -34,8 +34,8 @@ RENDERED = Path("nixos-tests/rendered")
 SHARED_CACHE = ("base", "agents", "ssh", "accel")
 """What no mutation changes: mutants take it from the ordinary cache."""
 
-_ASSERTED = re.compile(r"AssertionError|[\w.]*WaitTimeoutError")
-"""What the message of a failed promise begins with: an assertion, or a wait in vain."""
+_ASSERTED = re.compile(r"AssertionError|assert |[\w.]*(WaitTimeout|UnexpectedOutput)Error")
+"""What the message of a failed promise begins with: an assertion, a wait in vain, wrong words."""
 
 _UNIT = """\
 [Unit]

@@ -303,12 +303,15 @@ class Lifecycle:
             await asyncio.to_thread(self.records.save, record, durable=False)
 
     async def end(self, session: Session | None, pane: Pane, session_id: str | None) -> None:
-        """End a session: ask its program to leave, then kill what is left of it."""
+        """End a session: ask its program to leave, then kill what is left of it.
+
+        A tmux server that does not answer keeps its empty pane until it does.
+        """
         if session is not None:
             await self.keep_log(session, pane)
         if not pane.ended:
             await self.ask_to_leave(pane)
-        with contextlib.suppress(TmuxDownError):
+        with contextlib.suppress(TmuxDownError, TmuxSilentError):
             await self.tmux.kill(pane)
             asyncio.get_running_loop().call_later(REAP, self.tmux.reap)
         if self.groups is not None and session_id is not None:

@@ -307,9 +307,6 @@ class Operations:
     async def _wait_live(self, session: Session) -> None:
         try:
             await self._wait_state(session, LIVE, LIVE_TIMEOUT, look=False)
-            async with session.lock:
-                # The launcher may be heard before tmux has told its process id.
-                return
         except ConflictError:
             # Listed it is; the state that the caller gets to see says that it is not live yet.
             return
@@ -328,11 +325,19 @@ class Operations:
             async with asyncio.timeout(seconds):
                 if look and session.state not in states:
                     await self.ls({})
-                while session.state not in states:
-                    await queue.get()
-                    if supervisor.sessions.get(session.name) is not session:
-                        raise NotFoundError(f"session '{session.name}' was removed meanwhile")
+                while True:
+                    while session.state not in states:
+                        await queue.get()
+                        if supervisor.sessions.get(session.name) is not session:
+                            raise NotFoundError(f"session '{session.name}' was removed meanwhile")
+                    # The launcher may be heard before tmux has told its process id: whoever
+                    # starts the session holds its lock until both are known.
+                    async with session.lock:
+                        if session.state in states:
+                            return
         except TimeoutError:
+            if session.state in states:
+                return
             raise ConflictError(
                 f"session '{session.name}' is still {session.state} after {seconds:g} s"
             ) from None

@@ -37,6 +37,8 @@ class Prompts:
     def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
         self._timer: asyncio.TimerHandle | None = None
+        self._typing: set[str] = set()
+        """Ids of the sessions whose held prompt waits for an input to be typed into."""
 
     def started(self, session: Session) -> None:
         """Take care of a session that was started or adopted."""
@@ -57,7 +59,7 @@ class Prompts:
         self._timer = None
         held = [session for session in self.supervisor.sessions.values() if self._held(session)]
         for session in held:
-            if not session.lock.locked():
+            if not session.lock.locked() and session.id not in self._typing:
                 self.supervisor.spawn(self._offer(session))
         if held:
             self._schedule()
@@ -82,13 +84,17 @@ class Prompts:
                 ended = next((item for item in panes if item.session_id == session.id), None)
                 await supervisor.start(session, ended)
                 return
-            # Marked first: rather once too few than twice.
-            session.record.prompted = session.record.delivered = True
-            await asyncio.to_thread(supervisor.records.save, session.record, durable=True)
-        await self._type(session, prompt)
+            self._typing.add(session.id)
+        try:
+            await self._type(session, prompt, once=True)
+        finally:
+            self._typing.discard(session.id)
 
-    async def _type(self, session: Session, text: str) -> None:
-        """Paste `text` and press Enter once the agent shows an input that waits."""
+    async def _type(self, session: Session, text: str, *, once: bool = False) -> None:
+        """Paste `text` and press Enter once the agent shows an input that waits.
+
+        With `once` it is the kickoff prompt, which is never delivered again.
+        """
         supervisor = self.supervisor
         pane = session.pane
         if pane is None:
@@ -103,6 +109,10 @@ class Prompts:
             screen = await supervisor.tmux.capture(pane.pane)
             waits = agent.attention(supervisor.lifecycle.context(session), screen) is None
             if screen.strip() and screen == before and waits:
+                if once:
+                    # Marked just before: rather lost in this moment than given twice.
+                    session.record.prompted = session.record.delivered = True
+                    await asyncio.to_thread(supervisor.records.save, session.record, durable=True)
                 await supervisor.tmux.paste(pane.pane, text, enter=True)
                 return
             before = screen
