@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -109,6 +110,33 @@ class Web(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gate: GateConfig = GateConfig()
 
 
+class WebhookUser(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A user whose agents can be told of events."""
+
+    url: str
+    """Where senders deliver to."""
+    socket: str
+    """Where the edge hands over what they send."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Deliveries from outside."""
+
+    users: dict[str, WebhookUser]
+    session_max: int = 4
+    """Sessions of standing watches that may live at once."""
+    session_args: list[str] = []
+    """Arguments of their agent."""
+    session_agent: str | None = None
+    """Their agent; `None` is the default one of the box."""
+    session_hours: float = 24
+    """After so many hours such a session is removed unless somebody looks at it; 0: never."""
+    watch_policy: dict[str, dict[str, Any]] = {}
+    """Rules of standing watches by topic, which users cannot change."""
+    plugin: str | None = None
+    """Directory of the pinned plugin for Claude sessions."""
+
+
 class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole document."""
 
@@ -120,6 +148,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     box: BoxInfo = BoxInfo()
     web: Web | None = None
     """`None` where the box has no browser surface."""
+    webhook: Webhook | None = None
+    """`None` where nothing is received."""
 
     @property
     def host_label(self) -> str | None:

@@ -39,6 +39,9 @@ FIRST_FD = 3
 MAX_HEAD = 64 * 1024
 """Bytes of request line and headers together."""
 
+HEAD_SECONDS = 20.0
+"""Time for request line and headers to arrive, and for a connection to be used at all."""
+
 MAX_CONNECTIONS = 1000
 """More connections or requests than these at once are answered 503."""
 
@@ -175,10 +178,36 @@ class _Protocol(HttpToolsProtocol):
 
     _head = 0
     _too_long = False
+    _complete = False
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         self._head = 0
+        self._complete = False
+        self._wait_for_head()
         super().on_message_begin()
+
+    def _wait_for_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(HEAD_SECONDS, self._hang_up)
+
+    def _head_came(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _hang_up(self) -> None:
+        self._late = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -186,9 +215,13 @@ class _Protocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value))
-        super().on_header(name, value)
+        # What follows the body would count as a header, past the edge that deletes those of ours.
+        if not self._complete:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        self._head_came()
+        self._complete = True
         # The parser takes what follows an upgrade for another protocol, a body included. So there
         # must be none, and no further request either.
         upgrade = self.parser.should_upgrade()

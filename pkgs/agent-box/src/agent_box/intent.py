@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent_box import naming
 from agent_box.config import SHELL
 from agent_box.errors import ConflictError, UsageError
+from agent_box.registry import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 class Request:
     """What `add` asks for. Names follow the registry's fields."""
 
+    id: str | None = None
+    """The id of the session, for who needs to know it beforehand."""
     name: str | None = None
     agent: str | None = None
     working_directory: str | None = None
@@ -43,6 +46,7 @@ class Request:
     def from_wire(cls, args: dict[str, Any]) -> Request:
         """Build a request from the arguments of the `add` operation."""
         known: dict[str, tuple[str, type | tuple[type, ...]]] = {
+            "id": ("id", str),
             "name": ("name", str),
             "agent": ("agent", str),
             "workingDirectory": ("working_directory", str),
@@ -78,6 +82,8 @@ def add(box: Box, user: User, request: Request) -> tuple[Change, Callable[[], st
         )
     if request.name is not None:
         naming.check_new(request.name)
+    if request.id is not None and not is_uuid(request.id):
+        raise UsageError("the id of a session must be a UUID")
     if request.prompt and agent == SHELL:
         raise UsageError(
             "a shell takes no prompt; leave --prompt out, or choose an agent with --agent"
@@ -99,6 +105,8 @@ def add(box: Box, user: User, request: Request) -> tuple[Change, Callable[[], st
                 f"session '{request.name}' exists already; choose another name, "
                 f"or remove it first: agent-box-session rm {request.name}"
             )
+        if request.id in {entry.id for entry in document.entries.values()} - {None}:
+            raise ConflictError(f"a session with the id {request.id} exists already")
         chosen = request.name or naming.derive(agent, directory, user.home, taken)
         document.sessions[chosen] = {
             "agent": agent,
@@ -109,7 +117,7 @@ def add(box: Box, user: User, request: Request) -> tuple[Change, Callable[[], st
             "extraArgs": list(request.extra_args),
             "initialPrompt": request.prompt or None,
             "resumePrompt": request.resume_prompt or None,
-            "boxSessionId": str(uuid.uuid4()),
+            "boxSessionId": request.id or str(uuid.uuid4()),
         }
 
     return change, lambda: chosen

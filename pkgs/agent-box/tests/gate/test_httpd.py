@@ -113,6 +113,16 @@ def test_upgrades_are_requests_like_any_other(serve):
     assert request(server.path, "POST", "/", extra, b"abc").status == 400
 
 
+def test_what_follows_a_body_is_no_header(serve):
+    server = serve()
+    text = (
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: X-Smuggled\r\n"
+        b"Connection: close\r\n\r\n1\r\nx\r\n0\r\nX-Smuggled: 1\r\n\r\n"
+    )
+    answer = raw(server.path, text)
+    assert answer.text == "POST 1 host,transfer-encoding,trailer"
+
+
 def test_no_server_header(serve):
     answer = request(serve().path, "GET", "/")
     assert answer.get("server") is None

@@ -6,9 +6,8 @@ import socket
 
 import pytest
 
-from agent_box import tmux
+from agent_box import sdnotify, tmux
 from agent_box.errors import InternalError
-from agent_box.supervisor import sdnotify
 from agent_box.supervisor.cgroups import parse_memory
 
 

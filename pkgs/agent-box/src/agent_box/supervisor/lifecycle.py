@@ -20,6 +20,7 @@ from agent_box import agents, envfile
 from agent_box.agents.base import Context
 from agent_box.errors import AgentBoxError
 from agent_box.registry import is_uuid
+from agent_box.subscriptions import place
 from agent_box.supervisor import policy
 from agent_box.supervisor.reconcile import Phase
 from agent_box.supervisor.record import KEPT_EXITS, Exit
@@ -212,7 +213,7 @@ class Lifecycle:
             "argv": launch.argv,
             "cwd": session.entry.working_directory,
             "env": launch.env,
-            "identity": {"AGENT_BOX_SESSION": session.name},
+            "identity": {"AGENT_BOX_SESSION": session.name, **self._webhook(session)},
             "envFile": str(self.user.env_path),
             "cgroup": group,
             "notify": str(self.notify_path),
@@ -225,6 +226,12 @@ class Lifecycle:
         temporary.replace(path)
         return path
 
+    def _webhook(self, session: Session) -> dict[str, str]:
+        """Return what leads a session to its own subscriptions."""
+        webhook = self.box.webhook
+        mine = webhook.users.get(self.user.name) if webhook else None
+        return place.environment(self.user.home, session.id, mine.url) if mine else {}
+
     def _failed_path(self, session: Session) -> Any:
         return self.launch_dir / f"{session.id}.failed"
 
@@ -232,6 +239,7 @@ class Lifecycle:
         """Remove every file about a session that is not listed any more."""
         if is_uuid(session_id):
             self.records.forget(session_id)
+            place.forget(self.user.home, session_id)
             for path in self.launch_dir.glob(f"{session_id}.*"):
                 path.unlink(missing_ok=True)
 

@@ -10,9 +10,8 @@ import signal
 import sys
 import time
 
-from agent_box import config
+from agent_box import config, sdnotify
 from agent_box.errors import AgentBoxError
-from agent_box.supervisor import sdnotify
 from agent_box.supervisor.control import Control
 from agent_box.supervisor.operations import Operations
 from agent_box.supervisor.runner import Supervisor

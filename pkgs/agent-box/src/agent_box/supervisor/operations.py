@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box import __version__, intent
 from agent_box.errors import AgentBoxError, ConflictError, InternalError, NotFoundError, UsageError
+from agent_box.supervisor import deliver as news
 from agent_box.supervisor.reconcile import Phase
 from agent_box.tmux import TmuxError
 
@@ -53,6 +54,7 @@ class Operations:
             "restart": self.restart,
             "rename": self.rename,
             "send": self.send,
+            "deliver": self.deliver,
             "logs": self.logs,
             "wait": self.wait,
         }
@@ -292,6 +294,16 @@ class Operations:
             pane.pane, text, enter=args.get("enter", True) is not False
         )
         return {}
+
+    async def deliver(self, args: Args) -> Args:
+        """Give news from outside to a session; unlike `send` it waits for no one."""
+        session = self.supervisor.session(_name(args))
+        text = args.get("text")
+        if not isinstance(text, str) or not text:
+            raise UsageError("text is missing")
+        if not await self.supervisor.look(LOOK_TIMEOUT):
+            raise ConflictError(" ".join(self.supervisor.announcer.problems()))
+        return {"confirmed": await news.deliver(self.supervisor, session, text)}
 
     # Helpers ---------------------------------------------------------------
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from agent_box.config import Box, User
+    from agent_box.link import Link
     from agent_box.web.events import Feed
     from agent_box.web.facts import Facts
-    from agent_box.web.link import Link
     from agent_box.web.order import Order
 
 ALIVE = ("starting", "running", "waiting", "crashed")

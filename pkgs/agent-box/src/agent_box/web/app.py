@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agent_box.errors import AgentBoxError
+from agent_box.link import Link
 from agent_box.web import answers, assets
 from agent_box.web.api import Api
 from agent_box.web.assets import Markup
@@ -24,7 +25,6 @@ from agent_box.web.events import MAX_STREAMS, Feed
 from agent_box.web.facts import Facts
 from agent_box.web.files import Uploads
 from agent_box.web.guard import Guard
-from agent_box.web.link import Link
 from agent_box.web.order import Order
 from agent_box.web.transfer import Transfer
 

@@ -21,7 +21,7 @@ from agent_box.web.answers import sentence
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-    from agent_box.web.link import Link
+    from agent_box.link import Link
     from agent_box.web.order import Order
 
 QUEUE = 256

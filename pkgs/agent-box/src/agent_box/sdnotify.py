@@ -1,4 +1,4 @@
-"""The service manager's notification protocol, as far as the supervisor uses it."""
+"""The service manager's notification protocol, as far as we use it."""
 
 from __future__ import annotations
 

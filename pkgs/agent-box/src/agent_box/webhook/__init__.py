@@ -1,0 +1,1 @@
+"""Webhooks: accept deliveries, decide who wants them, and tell the agents."""

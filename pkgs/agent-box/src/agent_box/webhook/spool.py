@@ -1,0 +1,379 @@
+"""The spool: every delivery that was accepted, on the disk before its sender hears so.
+
+One SQLite database per user. What follows from a delivery is written in the same transaction as
+the mark that it was dealt with, so that a receiver that is killed at any moment neither forgets
+nor repeats anything. Peers are fed from here, each at its own pace, by a cursor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+KEEP_DAYS = 7.0
+KEEP_BYTES = 64 * 1024 * 1024
+"""Older deliveries, and the oldest ones beyond so many bytes, are removed."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS deliveries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    source TEXT NOT NULL,
+    event TEXT NOT NULL,
+    key TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    delivery TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    line BLOB NOT NULL,
+    routed INTEGER NOT NULL DEFAULT 0,
+    copies INTEGER NOT NULL DEFAULT 0,
+    result TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX IF NOT EXISTS unrouted ON deliveries (id) WHERE routed = 0;
+CREATE TABLE IF NOT EXISTS seen (
+    source TEXT NOT NULL, digest BLOB NOT NULL, at REAL NOT NULL, id INTEGER NOT NULL,
+    PRIMARY KEY (source, digest)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cursors (peer TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outgoing (
+    id INTEGER PRIMARY KEY, session TEXT NOT NULL, at REAL NOT NULL, delivery INTEGER NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS pending (
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
+    delivery INTEGER NOT NULL, topic TEXT NOT NULL, note TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS spawns (
+    session TEXT PRIMARY KEY, name TEXT NOT NULL, source TEXT NOT NULL, key TEXT NOT NULL,
+    at REAL NOT NULL, last INTEGER NOT NULL, done INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+"""
+
+_COLUMNS = "id, at, source, event, key, sender, delivery, size, routed, copies, result"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What the spool tells about a delivery, without its content."""
+
+    id: int
+    at: float
+    """Unix time of its arrival."""
+    source: str
+    event: str
+    key: str
+    sender: str
+    delivery: str
+    size: int
+    routed: int
+    copies: int
+    """How often the same came again."""
+    result: str
+    """What became of it, in words."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A delivery on its way into the spool."""
+
+    source: str
+    event: str
+    key: str
+    sender: str
+    delivery: str
+    size: int
+    line: bytes
+    """The envelope as peers get it."""
+    digest: bytes
+    """Of what was signed."""
+    replay_seconds: float
+
+
+@dataclass(frozen=True)
+class Item:
+    """A text that waits for a session (`outgoing`) or for a new one (`pending`)."""
+
+    id: int
+    at: float
+    delivery: int
+    text: str
+    topic: str = ""
+    note: str = ""
+
+
+class Spool:
+    """The database of one user. Use it in one thread."""
+
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        self.path = directory / "spool.db"
+        if read_only:
+            self._db = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=5)
+            return
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._db = sqlite3.connect(self.path, timeout=10, isolation_level=None)
+        self.path.chmod(0o600)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA cache_size = -2048")
+        self._db.execute("PRAGMA journal_size_limit = 8388608")
+        self._sync(durable=False)
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def _sync(self, *, durable: bool) -> None:
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:
+        """Do everything inside or nothing; `durable` brings it to the disk as well."""
+        if durable:
+            self._sync(durable=True)
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        finally:
+            if durable:
+                self._sync(durable=False)
+
+    # Accepting -------------------------------------------------------------
+
+    def accept(self, arrivals: Sequence[Arrival]) -> list[int | None]:
+        """Store deliveries durably, in order; return their ids, None for repetitions."""
+        now = time.time()
+        with self.transaction(durable=True):
+            return [self._accept(arrival, now) for arrival in arrivals]
+
+    def _accept(self, arrival: Arrival, now: float) -> int | None:
+        known = self._db.execute(
+            "SELECT at, id FROM seen WHERE source = ? AND digest = ?",
+            (arrival.source, arrival.digest),
+        ).fetchone()
+        if known is not None and now - known[0] <= arrival.replay_seconds:
+            self._db.execute("UPDATE deliveries SET copies = copies + 1 WHERE id = ?", (known[1],))
+            return None
+        cursor = self._db.execute(
+            "INSERT INTO deliveries (at, source, event, key, sender, delivery, size, line)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(now, arrival.source, arrival.event, arrival.key, arrival.sender),
+                *(arrival.delivery, arrival.size, arrival.line),
+            ),
+        )
+        self._db.execute(
+            "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",
+            (arrival.source, arrival.digest, now, cursor.lastrowid),
+        )
+        return cursor.lastrowid
+
+    def again(self, number: int) -> int | None:
+        """Store a copy of delivery `number`, to be delivered anew; None when it is gone."""
+        with self.transaction(durable=True):
+            cursor = self._db.execute(
+                "INSERT INTO deliveries (at, source, event, key, sender, delivery, size, line,"
+                " result) SELECT ?, source, event, key, sender, delivery, size, line, ?"
+                " FROM deliveries WHERE id = ?",
+                (time.time(), f"again {number}", number),
+            )
+            return cursor.lastrowid if cursor.rowcount else None
+
+    # Reading ---------------------------------------------------------------
+
+    def newest(self) -> int:
+        """Return the id of the last delivery, 0 when there was none."""
+        row = self._db.execute("SELECT max(id) FROM deliveries").fetchone()
+        return int(row[0] or 0)
+
+    def unrouted(self, limit: int = 50) -> list[int]:
+        """Return ids of deliveries that were not dealt with, the oldest first."""
+        rows = self._db.execute(
+            "SELECT id FROM deliveries WHERE routed = 0 ORDER BY id LIMIT ?", (limit,)
+        )
+        return [row[0] for row in rows]
+
+    def line(self, number: int) -> bytes | None:
+        """Return the envelope of a delivery."""
+        row = self._db.execute("SELECT line FROM deliveries WHERE id = ?", (number,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def following(self, number: int, limit: int = 100) -> list[tuple[int, int]]:
+        """Return ids and sizes of the deliveries after `number` that count for peers."""
+        rows = self._db.execute(
+            "SELECT id, length(line) FROM deliveries WHERE id > ? ORDER BY id LIMIT ?",
+            (number, limit),
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    def find(self, number: int) -> Delivery | None:
+        """Return what is known of a delivery."""
+        row = self._db.execute(
+            f"SELECT {_COLUMNS} FROM deliveries WHERE id = ?",  # noqa: S608
+            (number,),
+        ).fetchone()
+        return None if row is None else Delivery(*row)
+
+    def log(
+        self,
+        *,
+        limit: int = 50,
+        since: float = 0,
+        source: str | None = None,
+        key: str | None = None,
+        after: int = 0,
+    ) -> list[Delivery]:
+        """Return the last deliveries, the oldest first."""
+        rows = self._db.execute(
+            f"SELECT {_COLUMNS} FROM deliveries WHERE at >= ? AND id > ?"  # noqa: S608
+            " AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR lower(key) = lower(?4))"
+            " ORDER BY id DESC LIMIT ?5",
+            (since, after, source, key, limit),
+        ).fetchall()
+        return [Delivery(*row) for row in reversed(rows)]
+
+    # Dealing with deliveries -------------------------------------------------
+
+    def routed(self, number: int, result: str) -> None:
+        """Mark a delivery as dealt with; call it inside the transaction that does so."""
+        self._db.execute(
+            "UPDATE deliveries SET routed = 1,"
+            " result = CASE result WHEN '' THEN ?2 ELSE result || '; ' || ?2 END WHERE id = ?1",
+            (number, result),
+        )
+
+    def cursor(self, peer: str) -> int | None:
+        """Return the last delivery that `peer` got, None for one never seen before."""
+        row = self._db.execute("SELECT id FROM cursors WHERE peer = ?", (peer,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def advance(self, cursors: dict[str, int], gone: Sequence[str] = ()) -> None:
+        """Remember how far peers are; forget those that are gone."""
+        with self.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?)", cursors.items())
+            self._db.executemany("DELETE FROM cursors WHERE peer = ?", [(peer,) for peer in gone])
+
+    def peers(self) -> list[str]:
+        """Return the peers with a cursor."""
+        return [row[0] for row in self._db.execute("SELECT peer FROM cursors")]
+
+    def send(self, session: str, delivery: int, text: str) -> None:
+        """Queue a text for a session; call it inside a transaction."""
+        self._db.execute(
+            "INSERT INTO outgoing (session, at, delivery, text) VALUES (?, ?, ?, ?)",
+            (session, time.time(), delivery, text),
+        )
+
+    def outgoing(self, session: str, limit: int) -> list[Item]:
+        """Return the texts that wait for a session, the oldest first."""
+        rows = self._db.execute(
+            "SELECT id, at, delivery, text FROM outgoing WHERE session = ? ORDER BY id LIMIT ?",
+            (session, limit),
+        )
+        return [Item(*row) for row in rows]
+
+    def waiting(self) -> list[str]:
+        """Return the sessions for which texts wait."""
+        return [row[0] for row in self._db.execute("SELECT DISTINCT session FROM outgoing")]
+
+    def sent(self, items: Sequence[int]) -> None:
+        """Forget texts that arrived, or never will."""
+        with self.transaction():
+            self._db.executemany("DELETE FROM outgoing WHERE id = ?", [(item,) for item in items])
+
+    def trim_outgoing(self, session: str, most: int) -> int:
+        """Drop the oldest texts beyond `most`; return how many."""
+        return self._db.execute(
+            "DELETE FROM outgoing WHERE id IN (SELECT id FROM outgoing WHERE session = ?1"
+            " ORDER BY id DESC LIMIT -1 OFFSET ?2)",
+            (session, most),
+        ).rowcount
+
+    # Sessions to start -------------------------------------------------------
+
+    def want(self, group: tuple[str, str], delivery: int, topic: str, note: str, text: str) -> None:
+        """Queue an event for a new session; call it inside a transaction."""
+        self._db.execute(
+            "INSERT INTO pending (source, key, at, delivery, topic, note, text)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*group, time.time(), delivery, topic, note, text),
+        )
+
+    def wanted(self) -> list[tuple[str, str]]:
+        """Return source and key of the events that wait for a session, the oldest first."""
+        rows = self._db.execute(
+            "SELECT source, key FROM pending GROUP BY source, key ORDER BY min(id)"
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    def batch(self, group: tuple[str, str]) -> list[Item]:
+        """Return the events of a group, the oldest first."""
+        rows = self._db.execute(
+            "SELECT id, at, delivery, text, topic, note FROM pending"
+            " WHERE source = ? AND key = ? ORDER BY id",
+            group,
+        )
+        return [Item(*row) for row in rows]
+
+    def drop(self, items: Sequence[int]) -> None:
+        """Forget events that need no session."""
+        with self.transaction():
+            self._db.executemany("DELETE FROM pending WHERE id = ?", [(item,) for item in items])
+
+    def starting(self, session: str, name: str, group: tuple[str, str], last: int) -> None:
+        """Note durably, before it is asked for, which session a batch gets."""
+        with self.transaction(durable=True):
+            self._db.execute(
+                "INSERT INTO spawns (session, name, source, key, at, last) VALUES (?,?,?,?,?,?)",
+                (session, name, *group, time.time(), last),
+            )
+
+    def started(self, session: str) -> None:
+        """Note that a session was started and its events are in its hands."""
+        with self.transaction(durable=True):
+            self._db.execute(
+                "DELETE FROM pending WHERE id <= (SELECT last FROM spawns WHERE session = ?1)"
+                " AND (source, key) = (SELECT source, key FROM spawns WHERE session = ?1)",
+                (session,),
+            )
+            self._db.execute("UPDATE spawns SET done = 1 WHERE session = ?", (session,))
+
+    def abandon(self, session: str) -> None:
+        """Forget a session that does not exist; its events wait for another one."""
+        with self.transaction():
+            self._db.execute("DELETE FROM spawns WHERE session = ?", (session,))
+
+    def spawns(self) -> list[dict[str, Any]]:
+        """Return the sessions that were started, or were about to be."""
+        names = ("session", "name", "source", "key", "at", "last", "done")
+        rows = self._db.execute(f"SELECT {', '.join(names)} FROM spawns ORDER BY at")  # noqa: S608
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    # Housekeeping --------------------------------------------------------------
+
+    def expire(self, now: float, *, days: float = KEEP_DAYS, size: int = KEEP_BYTES) -> int:
+        """Remove old deliveries that were dealt with; return how many."""
+        with self.transaction():
+            removed = self._db.execute(
+                "DELETE FROM deliveries WHERE routed = 1 AND at < ?", (now - days * 86400,)
+            ).rowcount
+            removed += self._db.execute(
+                "DELETE FROM deliveries WHERE routed = 1 AND id IN (SELECT id FROM (SELECT id,"
+                " sum(length(line)) OVER (ORDER BY id DESC) AS total FROM deliveries)"
+                " WHERE total > ?)",
+                (size,),
+            ).rowcount
+            # Longer than any window: it costs little, and a capture may be old.
+            self._db.execute("DELETE FROM seen WHERE at < ?", (now - 90 * 86400,))
+        return removed
