@@ -36,7 +36,7 @@
           ];
         };
 
-      checksFor = pkgs: import ./nixos-tests/checks.nix { inherit lib pkgs self; };
+      hostsOn = system: lib.genAttrs hostNames (hostOn system);
     in
     {
       nixosModules = {
@@ -55,40 +55,43 @@
         default = self.nixosModules.agent-box;
       };
 
-      nixosConfigurations = lib.genAttrs hostNames (hostOn "x86_64-linux");
+      nixosConfigurations = hostsOn "x86_64-linux";
 
-      packages = eachSystem (pkgs: {
-        agent-box = pkgs.callPackage ./pkgs/agent-box/package.nix { };
-        harness = pkgs.callPackage ./harness/package.nix { };
-        vm = (hostOn pkgs.stdenv.hostPlatform.system "vm").config.system.build.images.qemu;
-        default = self.packages.${pkgs.stdenv.hostPlatform.system}.vm;
-      });
+      overlays.default = final: _: {
+        agent-box = final.callPackage ./pkgs/agent-box/package.nix { };
+        agent-box-harness = final.callPackage ./harness/package.nix { };
+        local-channels = final.callPackage ./pkgs/local-channels/package.nix { };
+      };
+
+      packages = eachSystem (
+        pkgs:
+        let
+          inherit (pkgs.stdenv.hostPlatform) system;
+          inherit ((hostOn system "vm").config.system.build) images;
+        in
+        {
+          agent-box = pkgs.callPackage ./pkgs/agent-box/package.nix { };
+          harness = pkgs.callPackage ./harness/package.nix { };
+          local-channels = pkgs.callPackage ./pkgs/local-channels/package.nix { };
+          # Machines of the other kind have no BIOS.
+          vm = if pkgs.stdenv.hostPlatform.isx86_64 then images.qemu else images.qemu-efi;
+          default = self.packages.${system}.vm;
+        }
+      );
 
       checks = eachSystem (
         pkgs:
-        checksFor pkgs {
-          hosts = lib.genAttrs hostNames (hostOn pkgs.stdenv.hostPlatform.system);
+        import ./nixos-tests/checks.nix {
+          inherit lib pkgs self;
+          hosts = hostsOn pkgs.stdenv.hostPlatform.system;
         }
       );
 
       apps = eachSystem (
         pkgs:
-        let
-          inherit (pkgs.stdenv.hostPlatform) system;
-          # In a checkout, since that is where results go.
-          script = name: "${pkgs.writeShellScript name ''exec "$PWD/scripts/${name}" "$@"''}";
-          app = description: program: {
-            type = "app";
-            inherit program;
-            meta = { inherit description; };
-          };
-        in
-        {
-          try = app "Boot a throwaway box and attach to its first session" (
-            lib.getExe (hostOn system "vm").config.system.build.vm
-          );
-          test = app "Run every test, or those that are named" (script "test");
-          render = app "Remake nixos-tests/rendered from the module" (script "render");
+        import ./nixos-tests/apps.nix {
+          inherit lib nixpkgs pkgs;
+          vm = hostOn pkgs.stdenv.hostPlatform.system "vm";
         }
       );
 
@@ -96,6 +99,17 @@
         default = pkgs.callPackage ./nixos-tests/shell.nix { };
       });
 
-      formatter = eachSystem (pkgs: pkgs.nixfmt-tree);
+      formatter = eachSystem (pkgs: pkgs.callPackage ./nixos-tests/formatter.nix { });
+
+      templates.default = {
+        path = ./hosts/template;
+        description = "A machine of your own with agent-box on it";
+        welcomeText = ''
+          1. Write your machine's hardware-configuration.nix beside flake.nix:
+             `nixos-generate-config --show-hardware-config >hardware-configuration.nix`
+          2. Say in configuration.nix who works on the box.
+          3. `git add .`, then `sudo nixos-rebuild switch --flake .#box`
+        '';
+      };
     };
 }

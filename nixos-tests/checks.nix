@@ -3,8 +3,9 @@
   lib,
   pkgs,
   self,
+  # Name -> evaluated host.
+  hosts,
 }:
-{ hosts }:
 let
   python = pkgs.callPackage ./python.nix { };
 
@@ -76,8 +77,28 @@ let
     inherit lib pkgs;
     module = self.nixosModules.default;
   };
+
+  # What `nix flake init --template` gives people, as a host.
+  template = lib.nixosSystem {
+    inherit (pkgs.stdenv.hostPlatform) system;
+    modules = [
+      self.nixosModules.default
+      ../hosts/template/configuration.nix
+      ../hosts/template/hardware-configuration.nix
+    ];
+  };
+
+  # A command in a writable copy of the repository, as a check.
+  inRepository =
+    name: settings: command:
+    pkgs.runCommand name settings ''
+      cp -r ${self} repository && chmod -R u+w repository && cd repository
+      export HOME=$TMPDIR
+      ${command}
+      touch "$out"
+    '';
 in
-prefixed "evaluates" (lib.mapAttrs evaluates hosts)
+prefixed "evaluates" (lib.mapAttrs evaluates (hosts // { inherit template; }))
 // prefixed "rendered" (lib.mapAttrs isRendered hosts)
 // prefixed "scenario" scenarios
 // {
@@ -90,19 +111,48 @@ prefixed "evaluates" (lib.mapAttrs evaluates hosts)
     else
       throw (lib.concatStringsSep "\n" refusals);
 
-  unit =
-    pkgs.runCommand "unit-tests"
+  formatting =
+    inRepository "formatting"
       {
         nativeBuildInputs = [
+          pkgs.git
+          self.formatter.${pkgs.stdenv.hostPlatform.system}
+        ];
+      }
+      ''
+        git init --quiet && git add . && treefmt --ci
+      '';
+
+  types =
+    inRepository "types"
+      {
+        nativeBuildInputs = [ python ];
+      }
+      ''
+        mypy --ignore-missing-imports pkgs/agent-box/src/agent_box harness/src/agent_box_harness
+      '';
+
+  unit =
+    inRepository "unit-tests"
+      {
+        nativeBuildInputs = [
+          pkgs.chromium
           pkgs.shellcheck
           pkgs.tmux
           python
         ];
-        env.PYTHONPATH = "pkgs/agent-box/src:harness/src";
+        env = {
+          inherit (import ./browser.nix { inherit lib pkgs; }) FONTCONFIG_FILE;
+          PYTHONPATH = "pkgs/agent-box/src:harness/src";
+        };
       }
       ''
-        cp -r ${self} repository && chmod -R u+w repository && cd repository
-        HOME=$TMPDIR pytest -p no:cacheprovider
-        touch "$out"
+        pytest -p no:cacheprovider
       '';
+}
+// lib.optionalAttrs pkgs.stdenv.hostPlatform.isx86_64 {
+  image = import ./image.nix {
+    inherit pkgs;
+    host = hosts.vm;
+  };
 }

@@ -7,18 +7,35 @@
 }:
 let
   folder = ../harness/scenarios;
-  files = lib.filter (lib.hasPrefix "test_") (
-    lib.attrNames (lib.optionalAttrs (lib.pathExists folder) (builtins.readDir folder))
+  files = lib.filter (name: lib.hasPrefix "test_" name && lib.hasSuffix ".py" name) (
+    lib.attrNames (builtins.readDir folder)
   );
 
   nameOf =
     file: lib.replaceStrings [ "_" ] [ "-" ] (lib.removePrefix "test_" (lib.removeSuffix ".py" file));
 
+  # What a scenario declares: the words of every `mark.needs("…", "…")` in its file,
+  # and `browser` where it asks the harness for one.
+  needsOf =
+    file:
+    let
+      source = builtins.readFile (folder + "/${file}");
+      calls = lib.tail (lib.splitString "mark.needs(" source);
+      wordsOf =
+        call: lib.filter lib.isList (builtins.split "\"([a-z-]+)\"" (lib.head (lib.splitString ")" call)));
+    in
+    lib.unique (
+      map lib.head (lib.concatMap wordsOf calls)
+      ++ lib.optional (lib.hasInfix "browser.needed()" source) "browser"
+    );
+
+  inherit ((import ./needs.nix { inherit lib pkgs; })) settingsOf;
+
   testOf =
     file:
-    pkgs.testers.runNixOSTest {
-      name = "agent-box-${nameOf file}";
-      nodes.machine = {
+    let
+      settings = settingsOf file (needsOf file);
+      node = {
         imports = [
           module
           ../hosts/test.nix
@@ -28,15 +45,31 @@ let
           memorySize = 2048;
         };
       };
-      extraPythonPackages = python: [
-        (python.callPackage ../harness/package.nix { python3Packages = python; })
-      ];
-      # The scenario has its own type check; the driver's does not see the harness.
-      skipTypeCheck = true;
-      testScript = ''
-        from agent_box_harness.nixos import run
-        run(globals(), "${folder}/${file}")
-      '';
+    in
+    pkgs.testers.runNixOSTest {
+      name = "agent-box-${nameOf file}";
+      nodes = {
+        machine = {
+          imports = [ node ] ++ settings.modules;
+        };
+      }
+      // lib.genAttrs settings.otherNodes (_: node);
+      extraPythonPackages =
+        python:
+        [ (python.callPackage ../harness/package.nix { python3Packages = python; }) ]
+        ++ settings.pythonPackages python;
+      testScript =
+        lib.replaceStrings
+          [
+            "@scenario@"
+            "@environment@"
+          ]
+          [
+            "${folder}/${file}"
+            "${pkgs.writeText "environment.json" (builtins.toJSON settings.environment)}"
+          ]
+          (builtins.readFile ./scenario.py);
+      passthru = { inherit settings; };
     };
 in
 lib.listToAttrs (map (file: lib.nameValuePair (nameOf file) (testOf file)) files)

@@ -1,4 +1,4 @@
-# Python with everything that both packages and their unit tests import.
+# Python with everything that both packages, their unit tests and the scenarios import.
 { callPackage, python3 }:
 let
   runtime = callPackage ../pkgs/agent-box/package.nix { };
@@ -10,7 +10,11 @@ python3.withPackages (
   ++ harness.dependencies
   ++ [
     packages.hypothesis
+    packages.mypy
+    packages.playwright
     packages.pytest-asyncio
     packages.pytest-xdist
+    packages.types-pyyaml
+    packages.types-requests
   ]
 )

@@ -2,9 +2,11 @@
 # which nixpkgs does not have; with Nix at hand the NixOS guest takes its place.
 {
   callPackage,
+  git,
   mkShellNoCC,
   mypy,
-  nixfmt,
+  nix-prefetch-git,
+  nix-prefetch-github,
   openssh,
   qemu,
   ruff,
@@ -13,9 +15,12 @@
 }:
 mkShellNoCC {
   packages = [
+    (callPackage ./formatter.nix { })
     (callPackage ./python.nix { })
+    git
     mypy
-    nixfmt
+    nix-prefetch-git
+    nix-prefetch-github
     openssh
     qemu
     ruff

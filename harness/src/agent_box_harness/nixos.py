@@ -4,12 +4,15 @@ The test script of a `runNixOSTest` is two lines:
 
     from agent_box_harness import nixos
     nixos.run(globals(), "scenarios/test_boot.py")
+
+`nixos-tests/default.nix` writes it for each scenario.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import math
 import os
 import shlex
@@ -163,8 +166,23 @@ class _Plugin:
         self._install(session.config)
 
 
-def run(driver_globals: dict[str, Any], scenario: str, arguments: tuple[str, ...] = ()) -> None:
+def use_environment(variables: dict[str, str]) -> None:
+    """Set environment variables; a PATH goes before the one that is there."""
+    for name, value in variables.items():
+        before = os.environ.get(name) if name == "PATH" else None
+        os.environ[name] = os.pathsep.join([value, before]) if before else value
+
+
+def run(
+    driver_globals: dict[str, Any],
+    scenario: str,
+    arguments: tuple[str, ...] = (),
+    environment: str | None = None,
+) -> None:
     """Run one scenario file (or pytest node id) on the test driver's machine.
+
+    `environment` is a JSON file with variables for programs on the driver's side, such as a
+    browser, which also gets a home that it can write to.
 
     `driver_globals` is the `globals()` of the test script; its `machine`, or the
     first of its `machines`, is used. Raises RequestFailedError when the scenario
@@ -176,6 +194,10 @@ def run(driver_globals: dict[str, Any], scenario: str, arguments: tuple[str, ...
 
     machines = driver_globals.get("machines") or [driver_globals["machine"]]
     with tempfile.TemporaryDirectory(prefix="agent-box-") as name:
+        if environment is not None:
+            use_environment(json.loads(Path(environment).read_text(encoding="utf-8")))
+        if not os.access(Path.home(), os.W_OK):
+            os.environ["HOME"] = name
         out = os.environ.get("out", "")  # noqa: SIM112 - the name that Nix gives it
         workdir = Path(out) if out and Path(out).is_dir() else Path(name)
         machine = NixosMachine(driver_globals.get("machine", machines[0]), workdir)
