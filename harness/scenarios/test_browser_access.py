@@ -120,7 +120,7 @@ def test_a_phone(visitor: Visitor) -> None:
     here.get_by_role("button", name="Up", exact=True).tap()
     here.keyboard.press("Enter")
     terminal.wait("=64=\n")
-    for path in ("", "settings/", "downloads/"):
+    for path in PAGES:
         here.goto(f"{visitor.origin}/alice/{path}")
         here.wait_for_timeout(300)
         assert here.evaluate("document.documentElement.scrollWidth") <= browser.PHONE["width"], path
@@ -128,29 +128,122 @@ def test_a_phone(visitor: Visitor) -> None:
         visitor.picture(here, f"phone-{path.strip('/') or 'workspace'}")
 
 
+WIDER = """() => [...document.querySelectorAll('body *')].filter((item) => item.checkVisibility()
+  && !item.closest('.scroll, .tabs, pre, iframe')
+  && item.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map((item) => item.outerHTML.slice(0, 120))"""
+"""What sticks out of the page to the right, but for what scrolls by itself."""
+
+SQUEEZED = """() => [...document.querySelectorAll('body *')].filter((item) => item.checkVisibility()
+  && !item.closest('pre, iframe, .hidden, thead') && item.children.length === 0
+  && item.textContent.trim().length > 6).filter((item) => {
+    const box = item.getBoundingClientRect(), size = parseFloat(getComputedStyle(item).fontSize);
+    return box.width < 3 * size && box.height > 3 * size;
+  }).map((item) => item.outerHTML.slice(0, 120))"""
+"""What is broken into columns of single letters."""
+
+PAGES = ("", "settings/", "downloads/")
+ZOOMS: dict[str, dict[str, Any]] = {
+    "letters twice as large": {"letters": 2.0},
+    "a page at 200 percent": {"viewport": {"width": 720, "height": 450}},
+    "a page at 400 percent": {"viewport": {"width": 360, "height": 225}},
+    "letters twice as large on a phone": {"letters": 2.0, "viewport": browser.PHONE},
+}
+
+
+def fill(visitor: Visitor) -> None:
+    """Have something of every kind on the pages, a session that needs somebody among it."""
+    box = visitor.box
+    box.as_user(
+        "alice",
+        "mkdir -p ~/downloads/older && seq 9999 >~/downloads/a-rather-long-name-of-a-report.csv &&"
+        " echo hello >~/uploads/notes.md && agent-box-session env set TOKEN_OF_ALICE",
+        stdin="value",
+    ).check("files")
+    box.use_stub("claude")
+    box.stub_on_start("alice", "print Not logged in")
+    if "review" not in {view["name"] for view in box.sessions("alice")}:
+        box.ctl("alice", "add review --agent claude").check("add review")
+    box.wait_session("alice", "review", "waiting")
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(browser.axe() is None, reason="axe-core is not installed (AXE_CORE names it)")
+@pytest.mark.parametrize("shape", ["desktop", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility(visitor: Visitor, scheme: str) -> None:
-    """axe-core finds nothing on the login page, the workspace, its dialog, settings, downloads."""
-    here = visitor.somebody(color_scheme=scheme, bypass_csp=True).new_page()
+def test_accessibility(visitor: Visitor, scheme: str, shape: str) -> None:
+    """axe-core finds nothing on any page and dialog, in light and dark, large and on a phone."""
+    fill(visitor)
+    phone = {"viewport": browser.PHONE, "has_touch": True, "is_mobile": True}
+    here = visitor.somebody(
+        color_scheme=scheme, bypass_csp=True, **(phone if shape == "phone" else {})
+    ).new_page()
+    found: dict[str, list[str]] = {}
+
+    def look(place: str) -> None:
+        found[place] = visitor.violations(here)
+        visitor.picture(here, f"{place}-{scheme}-{shape}")
+
     here.goto(visitor.origin)
-    found = {"login": visitor.violations(here)}
-    visitor.sign_in(here, "alice")
+    look("login")
+    visitor.sign_in(here, "alice", "wrong")
+    here.get_by_role("alert").wait_for()
+    look("wrong password")
+    visitor.sign_in(here, "alice", path="/alice/?arg=main")
     visitor.terminal(here, "main")
-    found["workspace"] = visitor.violations(here)
+    look("workspace")
     here.get_by_role("button", name="New session").first.click()
     here.get_by_role("combobox", name="Working directory").click()
-    found["new session"] = visitor.violations(here)
-    for path in ("settings", "downloads"):
-        here.goto(f"{visitor.origin}/alice/{path}/")
-        here.wait_for_timeout(500)
-        found[path] = visitor.violations(here)
-        visitor.picture(here, f"{path}-{scheme}")
+    look("new session")
+    here.goto(f"{visitor.origin}/alice/?arg=nobody")
+    here.get_by_text("There is no session called").wait_for()
+    look("no session")
+    here.goto(f"{visitor.origin}/alice/settings/")
+    here.get_by_role("rowheader", name="TOKEN_OF_ALICE").wait_for()
+    here.get_by_role("rowheader", name="~/uploads/notes.md").wait_for()
+    here.get_by_role("rowheader", name="caddy.service").wait_for()
+    look("settings")
+    here.get_by_role("button", name="Change password").click()
+    look("change password")
+    for path in ("downloads/", "downloads/nothing"):
+        here.goto(f"{visitor.origin}/alice/{path}")
+        look(path.replace("/", " ").strip())
     assert {place: wrong for place, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.shared
+@pytest.mark.parametrize("zoom", ZOOMS)
+def test_zoom(visitor: Visitor, zoom: str) -> None:
+    """With letters twice as large, or the whole page enlarged, nothing sticks out or is cut off."""
+    fill(visitor)
+    options = {**ZOOMS[zoom]}
+    letters = options.pop("letters", None)
+    here = visitor.somebody(bypass_csp=True, **options).new_page()
+
+    def look(place: str) -> None:
+        if letters is not None:
+            here.add_style_tag(content=f"html {{ font-size: {letters * 100:.0f}% }}")
+            size = here.evaluate("parseFloat(getComputedStyle(document.body).fontSize)")
+            assert size >= 14 * letters
+        visitor.picture(here, f"{place}-{zoom.replace(' ', '-')}")
+        assert here.evaluate(WIDER) == [], place
+        assert here.evaluate(SQUEEZED) == [], place
+
+    here.goto(visitor.origin)
+    look("login")
+    visitor.sign_in(here, "alice", path="/alice/?arg=main")
+    visitor.terminal(here, "main").wait("$")
+    look("workspace")
+    here.get_by_role("button", name="New session").first.click()
+    here.get_by_label("First task").wait_for()
+    look("new session")
+    here.get_by_role("button", name="Start session").scroll_into_view_if_needed()
+    for path in PAGES[1:]:
+        here.goto(f"{visitor.origin}/alice/{path}")
+        here.get_by_text("a-rather-long-name").first.wait_for()
+        look(path.strip("/"))
+
+
 def test_a_picture(visitor: Visitor) -> None:
     """Pictures of sessions at work, large and on a phone."""
     box = visitor.box

@@ -64,3 +64,47 @@ def test_the_lock_names_no_place_to_download_from():
     assert "://" not in text
     lines = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
     assert all("==" in line and line.endswith("\\") for line in lines)
+
+
+@pytest.fixture
+def npm(tmp_path, monkeypatch):
+    """A folder with a lock file, and an npm that notes its calls and ends as `status` says."""
+    (tmp_path / "package-lock.json").write_text("{}")
+    program = tmp_path / "bin/npm"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n'
+        f"mkdir -p {tmp_path}/node_modules\nexit $(cat {tmp_path}/status)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    (tmp_path / "status").write_text("0")
+    return tmp_path
+
+
+def test_node_modules_are_installed_once_and_again_after_a_change(npm):
+    for _ in range(2):
+        bootstrap.install_node_modules(npm)
+    assert (npm / "calls").read_text().count("ci --prefix") == 1
+    assert "--ignore-scripts" in (npm / "calls").read_text()
+    (npm / "package-lock.json").write_text('{"lockfileVersion": 3}')
+    bootstrap.install_node_modules(npm)
+    assert (npm / "calls").read_text().count("ci --prefix") == 2
+
+
+def test_without_node_modules_the_rest_goes_on(npm, capfd):
+    (npm / "status").write_text("1")
+    bootstrap.install_node_modules(npm)
+    assert "accessibility will not be checked" in capfd.readouterr().err
+    (npm / "status").write_text("0")
+    bootstrap.install_node_modules(npm)
+    assert (npm / "calls").read_text().count("ci --prefix") == 2
+
+
+def test_what_pages_load_is_pinned_by_integrity():
+    import json
+
+    lock = json.loads((bootstrap.NODE / "package-lock.json").read_text())
+    for name, package in lock["packages"].items():
+        assert not name or package["integrity"].startswith("sha512-")
+        assert "resolved" not in package  # whichever registry npm is told to use

@@ -29,6 +29,8 @@ let
     "--client-option disableLeaveAlert=true"
     "--client-option disableResizeOverlay=true"
     "--client-option scrollback=0"
+    # As dark as the workspace around it.
+    "--client-option 'theme={\"background\":\"#161614\",\"foreground\":\"#dddbd4\"}'"
   ];
 
   units = import ./units.nix { inherit lib config; };

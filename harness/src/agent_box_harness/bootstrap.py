@@ -18,6 +18,8 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[3]
 VENV = REPO / ".venv"
 REQUIREMENTS = REPO / "harness/requirements.txt"
+NODE = REPO / "harness"
+"""Where package.json and its lock say what the browser tests load into pages."""
 OLDEST, NEWEST = (3, 11), (3, 14)
 
 # Debian and Ubuntu packages, each with a program or file that shows that it is there.
@@ -160,6 +162,25 @@ def make_venv(venv: Path, python: str) -> Path:
     return interpreter
 
 
+def install_node_modules(folder: Path) -> None:
+    """Install what package-lock.json in `folder` pins, by integrity, with npm; a failure is told.
+
+    A stamp keyed on the lock file makes later runs free.
+    """
+    modules = folder / "node_modules"
+    stamp = modules / ".stamp"
+    digest = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    say(f"making {modules} (packages locked by integrity)")
+    quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    npm = ["npm", "ci", "--prefix", str(folder), *quiet]
+    if not present("npm") or subprocess.run(npm, check=False, stdout=sys.stderr).returncode != 0:
+        say("npm could not install axe-core, so that accessibility will not be checked")
+        return
+    stamp.write_text(digest)
+
+
 def with_nix(arguments: list[str]) -> list[str] | None:
     """argv that does the same through Nix, or None on a machine without it.
 
@@ -192,6 +213,8 @@ def main(arguments: list[str]) -> None:
     if len(needed) < len(missing):
         install_packages(list(BROWSER), optional=True)
     interpreter = make_venv(VENV, pick_python())
+    if arguments[:1] == ["test"]:
+        install_node_modules(NODE)
     argv = [str(interpreter), "-m", "agent_box_harness.cli", *arguments]
     os.execv(argv[0], argv)  # noqa: S606 - argv, no shell
 

@@ -73,7 +73,7 @@ def axe() -> Path | None:
     """Return axe-core's script, if this machine has one; `AXE_CORE` names it."""
     places = (
         Path(os.environ.get("AXE_CORE", "/nowhere")),
-        Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js",
+        Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js",
     )
     return next((path for path in places if path.is_file()), None)
 

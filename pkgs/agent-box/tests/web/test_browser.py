@@ -1,7 +1,7 @@
 """The pages in a real browser: the whole journey, by mouse, by keyboard, on a phone.
 
 Needs Debian's chromium and playwright. axe-core is used where AXE_CORE names its axe.min.js or
-node_modules holds it.
+harness/node_modules holds it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AXE = next(
         path
         for path in (
             Path(os.environ.get("AXE_CORE", "/nowhere")),
-            Path(__file__).parents[4] / "node_modules/axe-core/axe.min.js",
+            Path(__file__).parents[4] / "harness/node_modules/axe-core/axe.min.js",
         )
         if path.is_file()
     ),
@@ -185,7 +185,7 @@ def test_a_phone(page):
     here.set_viewport_size({"width": 390, "height": 844})
     frame = here.frame_locator("#pane-main iframe")
     frame.locator("textarea").focus()
-    for name in ("Escape", "Tab", "Up", "Control C"):
+    for name in ("Esc", "Tab", "Up", "Control C"):
         here.get_by_role("button", name=name, exact=True).tap()
     here.get_by_role("button", name="Ctrl", exact=True).tap()
     here.keyboard.press("r")

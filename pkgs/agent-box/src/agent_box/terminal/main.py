@@ -81,11 +81,9 @@ def main() -> None:
         expect(box.programs.tmux, name, environment)
         pid = start(command, environment)
     except (Refusal, AgentBoxError) as refused:
-        offer, then = AGAIN, ()
-        if isinstance(refused, Refusal):
-            offer, then = refused.offer, refused.then
-        again = [sys.executable, "-I", *sys.argv[:3], *then]
-        watch.hold(f"\n  {refused}\n\n  {offer}\n", live, again)
+        kind = type(refused) if isinstance(refused, Refusal) else Refusal
+        again = [sys.executable, "-I", *sys.argv[:3], *kind.then]
+        watch.hold(f"\n  {refused}\n\n  {kind.offer}\n", live, again)
     watch.become(pid, live)
 
 

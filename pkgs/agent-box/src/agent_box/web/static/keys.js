@@ -79,7 +79,7 @@ export function keyRow(element, current) {
     press(current(), name, armed !== null);
     armed?.();
   } }, shown);
-  element.replaceChildren(key("Escape", "Escape", "Esc"), key("Tab", "Tab", "Tab"), ctrl,
+  element.replaceChildren(key("Escape", "Esc", "Esc"), key("Tab", "Tab", "Tab"), ctrl,
     h("button", { type: "button", "aria-label": "Control C", onclick: () => press(current(), "c", true) }, "^C"),
     key("ArrowLeft", "Left", "←"), key("ArrowUp", "Up", "↑"), key("ArrowDown", "Down", "↓"), key("ArrowRight", "Right", "→"));
   // The terminal keeps the focus, or the keyboard of the phone would close.

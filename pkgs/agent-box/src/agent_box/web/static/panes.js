@@ -9,7 +9,7 @@ import { address, equip, strange } from "./terminal.js";
 const TERMINAL = new Set(["running", "waiting", "unmanaged"]);
 
 /** Terminals kept open in the background: each costs the box a process. */
-const KEPT = matchMedia("(max-width: 700px)").matches ? 3 : 12;
+const KEPT = matchMedia("(max-width: 44em)").matches ? 3 : 12;
 
 /** Milliseconds in which a terminal connects anew by itself after the network was gone. */
 const BACK = 4000;
