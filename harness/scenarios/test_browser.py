@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent_box_harness import browser, outside
+from agent_box_harness import browser, expiry, outside
 from agent_box_harness.edge import PASSWORDS
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from agent_box_harness.browser import Visitor
+    from agent_box_harness.edge import Edge
 
 pytestmark = [pytest.mark.limit(240), browser.needed()]
 
@@ -178,6 +179,47 @@ def test_the_end_of_a_login(visitor: Visitor, measured: Callable[[str, float], N
     here.get_by_role("heading", name="Sign in").wait_for()
     here.goto(f"{visitor.origin}/alice/")
     here.get_by_role("heading", name="Sign in").wait_for()
+
+
+@pytest.mark.shared
+def test_an_expired_login(visitor: Visitor, edge: Edge) -> None:
+    """A login that has expired leads to the login page and back to where one was; where something
+    is typed, the page waits until one has signed in elsewhere, and nothing is lost.
+    """
+    second = visitor.box.machine.scaled(1.0)
+    path = f"{visitor.origin}/alice/?arg=main"
+    with expiry.limits(edge, idle=12 * second):
+        idle = visitor.somebody().new_page()
+        visitor.sign_in(idle, "alice", path="/alice/?arg=main")
+        visitor.terminal(idle, "main")
+        busy = visitor.somebody().new_page()
+        visitor.sign_in(busy, "alice", path="/alice/?arg=main")
+        visitor.terminal(busy, "main")
+        busy.get_by_role("button", name="New session").first.click()
+        busy.get_by_role("combobox", name="Agent").select_option("shell")
+        busy.get_by_label("Name (optional)").fill("kept")
+        busy.get_by_label("First task (optional)").fill("a long thought")
+        # The page hears of it with the next word of the box.
+        idle.get_by_role("heading", name="Sign in").wait_for(timeout=60_000 * second)
+        busy.get_by_role("heading", name="Your login has ended").wait_for(timeout=60_000 * second)
+        visitor.picture(busy, "expired")
+    assert idle.get_by_text("Your login has ended").is_visible()
+    idle.get_by_label("Password").fill(PASSWORDS["alice"])
+    idle.get_by_role("button", name="Sign in").click()
+    visitor.terminal(idle, "main")
+    assert idle.url == path
+
+    with busy.context.expect_page() as opened:
+        busy.get_by_role("link", name="Sign in in a new tab").click()
+    opened.value.get_by_label("Password").fill(PASSWORDS["alice"])
+    opened.value.get_by_role("button", name="Sign in").click()
+    browser.tab(opened.value, "main").wait_for()
+    busy.get_by_role("heading", name="Your login has ended").wait_for(state="detached")
+    assert busy.get_by_label("First task (optional)").input_value() == "a long thought"
+    busy.get_by_label("First task (optional)").fill("")  # a shell takes none
+    busy.get_by_role("button", name="Start session").click()
+    browser.tab(busy, "kept").wait_for()
+    visitor.box.ctl("alice", "rm kept").check("rm kept")
 
 
 def test_many_sessions_in_many_pages(

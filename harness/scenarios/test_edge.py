@@ -13,6 +13,7 @@ import pytest
 
 from agent_box_harness import outside
 from agent_box_harness.edge import COOKIE, PASSWORDS, Ask, Edge, with_cookie
+from agent_box_harness.expiry import expired
 from agent_box_harness.routes import paths, wrong
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ TRICKS = (
 @pytest.mark.shared
 def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """Every route answers as it should to nobody, to its owner and to somebody else, and to
-    cookies that are empty, made up, doubled or revoked; every answer has the headers of the box.
+    cookies that are empty, made up, doubled, revoked, too old or unused for too long; every answer
+    has the headers of the box.
     """
+    ended = expired(edge, "alice")
     alice, bob, gone = edge.sign_in("alice"), edge.sign_in("bob"), edge.sign_in("alice")
     assert edge.ask([Ask("/logout", "POST", (*with_cookie(gone), ("Origin", edge.origin),
                          ("Sec-Fetch-Site", "same-origin")))])[0].status in (200, 303)  # fmt: skip
@@ -73,6 +76,8 @@ def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
         "two cookies": with_cookie(alice, bob),
         "a cookie of another name": with_cookie(f"agent_box={value}"),
         "a revoked cookie": with_cookie(gone),
+        "a cookie unused for too long": with_cookie(ended["idle"]),
+        "a cookie that is too old": with_cookie(ended["old"]),
         "a made-up header": (("X-Agent-Box-User", "alice"), ("X-Agent-Box-Login", "x" * 32)),
         "a token without scheme": (("Authorization", f"Bearer {value}"),),
     }

@@ -82,15 +82,17 @@ in
       };
 
       loginIdleDays = mkOption {
-        type = types.ints.positive;
+        type = types.numbers.positive;
         default = 7;
-        description = "Days without use after which a login ends.";
+        example = 0.5;
+        description = "Days without use after which a login ends. Fractions count.";
       };
 
       loginMaxDays = mkOption {
-        type = types.ints.positive;
+        type = types.numbers.positive;
         default = 30;
-        description = "Days after which a login ends, used or not.";
+        example = 1.5;
+        description = "Days after which a login ends, used or not. Fractions count.";
       };
 
       users = mkOption {

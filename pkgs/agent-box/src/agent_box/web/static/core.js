@@ -77,25 +77,31 @@ function dirty() {
     form.checkVisibility() && [...form.elements].some((field) => field.value && field.value !== field.defaultValue && /^(TEXTAREA|INPUT)$/.test(field.tagName)));
 }
 
-let asked = false;
+let leaving = false;
+let ended = null;
 
 /** Go to the login page and come back here; ask first when that would lose typed text. */
 export function signedOut() {
-  if (asked) return;
-  asked = true;
+  if (ended || leaving) return;
   if (!dirty()) {
+    leaving = true;
     // The gate answers this very address with its login page and leads back to it.
     location.reload();
     return;
   }
-  const dialog = h("dialog", { "aria-labelledby": "signed-out", onclose: () => { asked = false; dialog.remove(); } },
+  const dialog = ended = h("dialog", { "aria-labelledby": "signed-out", onclose: () => { ended = null; dialog.remove(); } },
     h("h2", { id: "signed-out" }, "Your login has ended"),
-    h("p", {}, "Sign in in another tab, then come back and try again: what you typed stays here."),
+    h("p", {}, "Sign in in another tab, then come back here: what you typed stays."),
     h("div", { class: "actions" },
       h("button", { type: "button", onclick: () => location.reload() }, "Sign in here, discard"),
-      h("a", { class: "button primary", href: `${base}/`, target: "_blank", rel: "noopener", onclick: () => dialog.close() }, "Sign in in a new tab")));
+      h("a", { class: "button primary", href: `${base}/`, target: "_blank", rel: "noopener" }, "Sign in in a new tab")));
   document.body.append(dialog);
   dialog.showModal();
+}
+
+/** Somebody has signed in again, here or in another tab. */
+export function signedIn() {
+  ended?.close();
 }
 
 /** Tell people who listen rather than look. */

@@ -1,5 +1,5 @@
 // The state of the box, pushed by /U/events and kept here for whoever shows it.
-import { base, call, say } from "./core.js";
+import { base, call, say, signedIn } from "./core.js";
 
 export const state = { sessions: new Map(), problems: [], order: [], supervisor: { state: "unknown", message: "" }, connected: null };
 
@@ -81,7 +81,7 @@ function connect() {
   source?.close();
   const mine = source = new EventSource(`${base}/events`);
   heard();
-  mine.onopen = () => connected(true);
+  mine.onopen = () => { connected(true); signedIn(); };
   mine.onerror = async () => {
     connected(false);
     if (mine.readyState !== EventSource.CLOSED) return;
