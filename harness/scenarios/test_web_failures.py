@@ -42,8 +42,8 @@ def test_gate_down(edge: Edge) -> None:
     found = edge.steps(steps, timeout=120)
     down = found[3 : 3 + len(asks)]
     assert {result["status"] for result in down} == {503}
-    box.expect_in(down[-1]["body"], "<h1>Not answering</h1>")
-    box.expect_in(down[-1]["body"], "systemctl status agent-box-gate")
+    assert "<h1>Not answering</h1>" in down[-1]["body"]
+    assert "systemctl status agent-box-gate" in down[-1]["body"]
     assert "=6=" in found[-2]["text"]
     assert found[-1]["status"] == 200
 
@@ -78,7 +78,7 @@ def test_service_down(edge: Edge) -> None:
     for path, unit in (("t/main/", "terminal"), ("", "settings")):
         (answer,) = edge.ask([Ask(f"/alice/{path}", headers=cookie)])
         assert answer.status == 503
-        box.expect_in(answer.body, f"systemctl status agent-box-{unit}-alice")
+        assert f"systemctl status agent-box-{unit}-alice" in answer.body
         assert answer.one("strict-transport-security")
 
 
@@ -119,15 +119,15 @@ def test_gate_without_disk(edge: Edge) -> None:
     content = box.read(f"{state}/gate.json")
     (refused,) = edge.ask([changing(before)])
     assert refused.status == 507
-    box.expect_in(refused.body, "No space left on device")
-    box.expect_in(refused.body, "nothing was changed")
+    assert "No space left on device" in refused.body
+    assert "nothing was changed" in refused.body
     assert box.read(f"{state}/gate.json") == content
     during, leaving = edge.sign_in("alice"), edge.sign_in("alice")
     out = (*with_cookie(leaving), ("Origin", edge.origin), ("Sec-Fetch-Site", "same-origin"))
     found = edge.ask([page(before), page(during), edge.form("alice", new),
                       Ask("/logout", "POST", out), page(leaving)])  # fmt: skip
     assert [answer.status for answer in found] == [200, 200, 401, 507, 401]
-    box.expect_in(found[3].body, "is its disk full?")
+    assert "is its disk full?" in found[3].body
 
     box.succeed("systemctl kill --signal=KILL agent-box-gate.service")
     box.wait_until_succeeds("agent-box-gate status")
@@ -229,7 +229,7 @@ def test_supervisor_down(edge: Edge) -> None:
     ]  # fmt: skip
     found = edge.steps(steps, program=CROWD, timeout=120)
     assert [found[number]["status"] for number in (0, 4, 5, 6)] == [200, 200, 503, 101]
-    box.expect_in(found[3]["text"], "your sessions go on meanwhile")
+    assert "your sessions go on meanwhile" in found[3]["text"]
     message = json.loads(found[5]["body"])["error"]["message"]
     assert "systemctl status agent-box-supervisor-alice" in message
     assert "=25=" in found[8]["text"]
@@ -247,6 +247,6 @@ def test_gate_hangs(edge: Edge) -> None:
     step = {**Ask("/alice/", headers=cookie).step(), "seconds": 45}
     (result,) = edge.steps([step], timeout=60)
     assert result["status"] == 503
-    box.expect_in(result["body"], "systemctl status agent-box-gate")
+    assert "systemctl status agent-box-gate" in result["body"]
     box.succeed("systemctl kill --signal=CONT agent-box-gate.service")
     assert edge.ask([Ask("/alice/", headers=cookie)])[0].status == 200

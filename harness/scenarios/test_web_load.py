@@ -88,6 +88,9 @@ def test_guessers(edge: Edge, measured: Callable[[str, float], None]) -> None:
     measured("keystroke echo meanwhile, 95 of 100, ms", late)
     assert late < ECHO * box.machine.time_factor
     assert in_between["status"] == 303, in_between
+    # One address alone has five guesses, and then has to wait.
+    alone = [{**guess, "source": "127.0.2.1"} for guess in guesses[:8]]
+    assert [result["status"] for result in edge.steps(alone)] == [401] * 5 + [429] * 3
     box.succeed("agent-box-gate unban --all")
 
 

@@ -71,7 +71,7 @@ def test_what_services_learn(edge: Edge) -> None:
     assert dict(sent)["x-forwarded-host"] == edge.domain
     assert dict(sent)["x-forwarded-proto"] == "https"
     for secret in (cookie.partition("=")[2], "of-alice", "theme", "192.0.2.99", "evil.test"):
-        box.expect_not_in(answer.body, secret)
+        assert secret not in answer.body
     for name in ("set-cookie", "clear-site-data", "access-control-allow-origin", "server"):
         assert answer.all(name) == []
     assert answer.one("x-frame-options") == "SAMEORIGIN"
