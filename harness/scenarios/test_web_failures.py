@@ -20,7 +20,6 @@ def test_gate_down(edge: Edge) -> None:
     """Without the gate nobody gets in, and everybody is told what to do; back it lets in whom it
     did before, and open terminals have stayed.
     """
-    box = edge.box
     cookie = with_cookie(edge.sign_in("alice"))
     units = "agent-box-gate.service agent-box-gate.socket agent-box-gate-admin.socket"
     page = (*cookie, ("Accept", "text/html"))
@@ -204,7 +203,6 @@ def test_supervisor_down(edge: Edge) -> None:
     """Without their supervisor the pages stay, say so and refuse in words what they cannot do;
     terminals go on. An open page hears of its return by itself.
     """
-    box = edge.box
     unit = "agent-box-supervisor-alice.service"
     cookie = with_cookie(edge.sign_in("alice"))
     adding = Ask(
