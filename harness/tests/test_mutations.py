@@ -67,6 +67,7 @@ def test_out_of_date(tmp_path, table):
 JUNIT = """\
 <testsuites><testsuite>
 <testcase name="test_a[red]"><failure message="AssertionError: bob got through"/></testcase>
+<testcase name="test_a[bare]"><failure message="assert 200 == 401"/></testcase>
 <testcase name="test_a[green]"/>
 <testcase name="test_a[lost]"><failure message="RequestFailedError: no answer"/></testcase>
 <testcase name="test_a[late]"><failure message="a.b.WaitTimeoutError: gave up"/></testcase>
@@ -79,6 +80,7 @@ JUNIT = """\
     ("cell", "killed", "survived", "trouble"),
     [
         ("[red]", True, False, False),
+        ("[bare]", True, False, False),  # pytest leaves the name out of a bare assertion
         ("[green]", False, True, False),
         ("[lost]", False, False, True),
         ("[dead]", False, True, True),
