@@ -117,6 +117,35 @@ rec {
     ProtectHome = true;
   };
 
+  # Reads the journal and bans as root. What nixpkgs closes already is not repeated.
+  bans = {
+    inherit (common)
+      KeyringMode
+      LockPersonality
+      PrivateIPC
+      ProtectClock
+      ProtectKernelLogs
+      ProtectProc
+      RestrictRealtime
+      RestrictSUIDSGID
+      SystemCallArchitectures
+      SystemCallErrorNumber
+      UMask
+      ;
+    inherit (closed) IPAddressDeny MemoryDenyWriteExecute RestrictNamespaces;
+    SystemCallFilter = [
+      "@system-service"
+      "~@resources"
+    ];
+    # It looks up the addresses of the machine itself, which are never banned.
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_INET6"
+      "AF_NETLINK"
+      "AF_UNIX"
+    ];
+  };
+
   # Lifts bans as root: removes files of the gate and asks fail2ban.
   unban = daemon // {
     CapabilityBoundingSet = "CAP_DAC_OVERRIDE";

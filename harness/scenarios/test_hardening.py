@@ -10,19 +10,12 @@ import pytest
 
 from agent_box_harness import outside
 from agent_box_harness.attack import attack_as_root, attack_from_login, attack_from_session
+from agent_box_harness.exposure import CEILINGS, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent_box_harness.box import Box
-
-CEILINGS = {
-    "agent-box-alice.service": 3.7,  # sudo: no NoNewPrivileges, some capabilities
-    "agent-box-bob.service": 2.7,
-    "agent-box-supervisor-alice.service": 0.6,
-    "agent-box-supervisor-bob.service": 0.6,
-}
-"""Exposure by `systemd-analyze security`, 0 to 10. Figures here may only ever go down."""
 
 DEVICES = frozenset(
     "char core fd full hugepages log mqueue null ptmx pts random shm stderr stdin stdout tty "  # noqa: SIM905
@@ -163,14 +156,9 @@ def test_no_new_privileges(box: Box):
 @pytest.mark.shared
 def test_exposure(box: Box, measured: Callable[[str, float], None]):
     """No unit is more exposed, by systemd's own count, than it ever was."""
-    found = {}
-    listing = box.run("systemd-analyze security --no-pager").check().out
-    for line in listing.splitlines():
-        words = line.split()
-        if words and re.fullmatch(r"agent-box-(supervisor-)?(alice|bob)\.service", words[0]):
-            found[words[0]] = float(words[1])
-            measured(f"exposure of {words[0]}", float(words[1]))
-    assert found.keys() == CEILINGS.keys()
+    found = measure(box)
+    for unit, score in found.items():
+        measured(f"exposure of {unit}", score)
     assert {unit: score for unit, score in found.items() if score > CEILINGS[unit]} == {}
 
 

@@ -27,6 +27,7 @@ in
       enable = true;
       extraPackages = [ pkgs.nftables ];
     };
+    systemd.services.fail2ban.serviceConfig = hardening.bans;
 
     environment.etc = {
       "fail2ban/jail.d/agent-box.conf".text = ''

@@ -12,8 +12,10 @@ Takes the steps of `edge_client`, beside which it lies in the guest, and these:
     {"do": "change", …, "until"}                          a request like `ask`
                                                           -> status, answered, delays: milliseconds
                                                           until the answer, until the text "until"
-                                                          was in each open stream
-    {"do": "repeat", …, "count"}                          a request like `ask`, on one connection
+                                                          was in each open stream; sizes: bytes of
+                                                          the events until then
+    {"do": "repeat", …, "count", "socket"}                a request like `ask`, on one connection,
+                                                          to the edge or to a UNIX socket
                                                           -> statuses, milliseconds, sizes
 """
 
@@ -21,13 +23,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import socket
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import socket
 
 if TYPE_CHECKING or __package__:
     from agent_box_harness.edge_client import PATIENCE, Browsers, parse_head, read_head, run
@@ -63,6 +63,11 @@ class Stream:
                         return at
                 if not self.changed.wait(max(0.0, since + PATIENCE - time.monotonic())):
                     return None
+
+    def received(self, since: float) -> int:
+        """Return how many bytes have come since a moment."""
+        with self.changed:
+            return sum(len(chunk) for at, chunk in self.arrivals if at >= since)
 
     def hear(self, text: bytes) -> str:
         """Return the first event with a text that was not returned yet; "" if none comes."""
@@ -175,11 +180,16 @@ class Crowd(Browsers):
         text = step["until"].encode()
         times = [stream.seen(text, began) for stream in self.streams.values()]
         delays = [None if at is None else (at - began) * 1000 for at in times]
-        return {"status": status, "answered": answered * 1000, "delays": delays}
+        sizes = [stream.received(began) for stream in self.streams.values()]
+        return {"status": status, "answered": answered * 1000, "delays": delays, "sizes": sizes}
 
     def repeat(self, step: dict[str, Any]) -> dict[str, Any]:
         """Send one request again and again on one connection, as a page does."""
-        connection = self.connect()
+        if "socket" in step:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(step["socket"])
+        else:
+            connection = self.connect()
         statuses, milliseconds, sizes = [], [], []
         for _ in range(step["count"]):
             began = time.monotonic()

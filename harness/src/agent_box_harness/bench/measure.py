@@ -35,7 +35,7 @@ PATIENCE = 30.0  # seconds for a single session to become live
 
 @dataclass
 class Measurement:
-    """One row: what was measured, how, and each sample. `unit` is ms, % or MB."""
+    """One row: what was measured, how, and each sample. `unit` is ms, %, KB or MB."""
 
     key: str
     what: str

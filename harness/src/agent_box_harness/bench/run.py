@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent_box_harness import guest
 from agent_box_harness.bench import guest as guest_bench
-from agent_box_harness.bench import table
+from agent_box_harness.bench import table, web
 from agent_box_harness.bench.host import host_box
 from agent_box_harness.bench.measure import Bench
 from agent_box_harness.box import Box
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " (auto: the container where this is root, else the host)",
     )
     parser.add_argument("--quick", action="store_true", help="few samples, short idle times")
+    parser.add_argument("--web", action="store_true", help="measure the browser side only")
     parser.add_argument("--no-boot", action="store_true", help="leave boot and restore times out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -80,7 +81,11 @@ def _rows(options: argparse.Namespace, where: str, repo: Path) -> Iterator[Measu
         ):
             box_in_guest = Box(machine)
             user = box_in_guest.users[0]
-            yield from guest_bench.in_container(box_in_guest, user, options.quick)
+            if not options.web:
+                yield from guest_bench.in_container(box_in_guest, user, options.quick)
+            yield from web.rows(box_in_guest, options.quick)
+    if options.web:
+        return
     if not options.no_boot:
         kinds: list[Kind] = ["qemu", "container"] if os.geteuid() == 0 else ["qemu"]
         yield from guest_bench.boots("test", kinds, _say)

@@ -32,6 +32,18 @@ YARDSTICKS = {
     "pss-supervisor-4": Yardstick(25, ""),
     "pss-supervisor-20": Yardstick(25, ""),
     "guest-restore": Yardstick(1000, ""),
+    "web-login": Yardstick(None, ""),
+    "web-request": Yardstick(None, ""),
+    "web-usable": Yardstick(1000, ""),
+    "web-weight": Yardstick(100, "53-66 KB again for each change"),
+    "web-echo": Yardstick(50, ""),
+    "web-echo-guessed": Yardstick(200, ""),
+    "web-guessers": Yardstick(120, "+960 MB"),
+    "web-memory-user": Yardstick(None, ""),
+    "web-wake": Yardstick(500, ""),
+    "web-event": Yardstick(100, "up to 1 s (samples every second)"),
+    "web-event-size": Yardstick(2, "53-66 KB (the page again)"),
+    "web-idle": Yardstick(0.5, ""),
 }
 """Targets are ours; the reference's figures were measured on the same kind of machine."""
 

@@ -1,0 +1,33 @@
+"""How exposed the units of the box may be, by `systemd-analyze security`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_box_harness.box import Box
+
+CEILINGS = {
+    "agent-box-alice.service": 3.7,  # sudo: no NoNewPrivileges, some capabilities
+    "agent-box-bob.service": 2.7,
+    "agent-box-supervisor-alice.service": 0.6,
+    "agent-box-supervisor-bob.service": 0.6,
+    "agent-box-gate.service": 0.2,
+    "agent-box-gate-unban.service": 0.9,
+    "caddy.service": 1.4,
+    "agent-box-settings-alice.service": 1.2,
+    "agent-box-terminal-alice.service": 2.7,  # the class of bob's sessions
+    "agent-box-sites.service": 2.0,
+    "agent-box-site-files-alice.service": 0.4,
+    "fail2ban.service": 2.1,  # reads the journal and rules the firewall
+}
+"""From 0 (closed) to 10. The README shows these figures; they may only ever go down."""
+
+
+def measure(box: Box) -> dict[str, float]:
+    """Return how exposed these units are, by systemd's own count."""
+    found = {}
+    for unit in CEILINGS:  # a listing leaves out what has run and gone
+        verdict = box.succeed(f"systemd-analyze security --no-pager {unit} | tail -n 1")
+        found[unit] = float(verdict.rpartition(": ")[2].split()[0])
+    return found
