@@ -146,7 +146,9 @@ def test_scrollback_of_ended_runs(box: Box) -> None:
         box.stub_command(USER, "exit 3")
         _launched(box, number + 1)
     for number, other in ((1, 2), (2, 1)):
-        text = box.ctl(USER, f"logs work --run {number}").check().out
+        told = box.ctl(USER, f"logs work --run {number}")
+        assert told.rc == 0, told
+        text = told.out
         box.expect_in(text, f"run-{number}-line-1\n")
         box.expect_in(text, f"run-{number}-line-120")
         box.expect_not_in(text, f"run-{other}-line-")

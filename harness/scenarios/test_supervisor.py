@@ -69,7 +69,8 @@ def test_watchdog_replaces_a_hung_supervisor(
     old = outside.main_pid(box, UNIT)
     box.succeed(f"kill -STOP {old}")
     began = time.monotonic()
-    listing = box.ctl(USER, "ls --json").check()
+    listing = box.ctl(USER, "ls --json")
+    assert listing.rc == 0, listing
     assert time.monotonic() - began < 5 * box.time_factor
     answer = json.loads(listing.out)
     assert {view["name"]: view["state"] for view in answer["sessions"]} == dict.fromkeys(

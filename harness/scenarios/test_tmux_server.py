@@ -39,7 +39,7 @@ def test_a_server_that_hangs(box: Box, measured: Callable[[str, float], None]) -
         assert any("does not answer" in problem for problem in answer["problems"]), answer
         status = box.ctl(USER, "status --json")
         assert status.rc == 1
-        assert json.loads(status.out)["server"]["state"] == "not-answering"
+        assert json.loads(status.out).get("server", {}).get("state") == "not-answering"
         assert _tmux_programs(box) == [server]
         assert box.ctl("bob", "status").rc == 0
         time.sleep(2)
