@@ -58,6 +58,18 @@ in
       agents = lib.mapAttrs agentOf cfg.agentPrograms;
       users = lib.mapAttrs userOf cfg.users;
       web = cfg.web.document;
+      cloud =
+        if cfg.spotInterruption.enable then
+          {
+            inherit (cfg.spotInterruption)
+              provider
+              gracePeriod
+              pollInterval
+              message
+              ;
+          }
+        else
+          null;
     };
 
     environment.etc."agent-box/tmux.conf".text = builtins.readFile ./tmux.conf;

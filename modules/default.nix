@@ -4,6 +4,7 @@
   imports = [
     ./agents.nix
     ./box.nix
+    ./cloud.nix
     ./guides.nix
     ./limits.nix
     ./memory.nix

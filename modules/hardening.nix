@@ -110,6 +110,23 @@ rec {
     PrivateUsers = true;
   };
 
+  # Asks the cloud for notices, tells sessions by their supervisors, and ends units as
+  # root over systemd's own socket.
+  notify = daemon // {
+    # The directories of the supervisors' sockets are closed to others.
+    CapabilityBoundingSet = "CAP_DAC_OVERRIDE";
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_INET6"
+      "AF_UNIX"
+    ];
+    IPAddressAllow = [
+      "169.254.169.254"
+      "fd00:ec2::254"
+    ];
+    InaccessiblePaths = messageSockets;
+  };
+
   # Loads rules into the firewall.
   firewall = common // closed // {
     CapabilityBoundingSet = "CAP_NET_ADMIN";

@@ -137,6 +137,19 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Directory of the pinned plugin for Claude sessions."""
 
 
+class Cloud(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Notices of the cloud that the machine goes away."""
+
+    provider: str = "auto"
+    """`ec2`, or `auto` to ask the firmware."""
+    grace_period: float = 75
+    """Seconds that sessions get between such a notice and their end."""
+    poll_interval: float = 5
+    """Seconds between two looks."""
+    message: str | None = None
+    """What sessions are told instead of what is known."""
+
+
 class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole document."""
 
@@ -150,6 +163,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`None` where the box has no browser surface."""
     webhook: Webhook | None = None
     """`None` where nothing is received."""
+    cloud: Cloud | None = None
+    """`None` where nobody watches for notices."""
 
     @property
     def host_label(self) -> str | None:

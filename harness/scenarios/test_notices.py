@@ -1,0 +1,137 @@
+"""The cloud announces that it takes the machine away: sessions hear of it, and come back.
+
+The metadata service is played inside the guest, at its real address. Its pages are files.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from agent_box_harness.box import Box
+
+UNIT = "agent-box-notify.service"
+ADDRESS = "169.254.169.254"
+PAGES = "/run/imds"
+MESSAGE = "taken away soon; touch /tmp/executed $(touch /tmp/executed) `touch /tmp/executed`"
+GRACE = 6
+SERVICE = """\
+import http.server, pathlib
+pages = pathlib.Path("/run/imds")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, text=""):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_PUT(self):
+        self.answer(200, "token")
+    def do_GET(self):
+        page = pages / self.path.removeprefix("/latest/meta-data/").replace("/", "+")
+        if self.headers.get("X-aws-ec2-metadata-token") != "token":
+            self.answer(401)
+        elif page.exists():
+            self.answer(200, page.read_text())
+        else:
+            self.answer(404, "<html>not found</html>")
+http.server.ThreadingHTTPServer(("169.254.169.254", 80), Handler).serve_forever()
+"""
+
+
+@pytest.mark.limit(150)
+def test_interruption_and_its_withdrawal(box: Box) -> None:
+    """Every agent is told of a Spot notice as a message, a shell only sees it and executes
+    nothing; after the grace the sessions end, and when the notice is withdrawn they resume.
+    """
+    box.use_stub("claude")
+    for user in box.users:
+        box.ctl(user, "add work --agent claude --prompt 'first task'").check()
+        box.ctl(user, "add plain --agent shell").check()
+    _watch(box, grace=GRACE)
+    _page(box, "instance-life-cycle", "spot")
+    before = {user: box.session(user, "work")["pid"] for user in box.users}
+    _page(box, "spot/instance-action", json.dumps({"action": "stop", "time": _soon(120)}))
+    for user in box.users:
+        box.wait_for(f"the notice in {user}'s agent", lambda user=user: _told(box, user))
+        box.wait_for(
+            f"the notice in {user}'s shell",
+            lambda user=user: "taken away soon" in box.pane_text(user, "plain"),
+        )
+    assert box.run("ls /tmp/executed").rc != 0
+    for user in box.users:
+        assert box.in_session(user, "ls /tmp/executed").rc != 0
+        unit = f"agent-box-{user}.service"
+        box.wait_for(
+            f"the end of {unit}", lambda unit=unit: box.run(f"systemctl is-active {unit}").rc != 0
+        )
+    _page(box, "spot/instance-action", None)
+    for user in box.users:
+        view = box.wait_session(user, "work", "running")
+        assert view["pid"] != before[user]
+        assert box.stub_launches(user)[-1]["argv"].count("--resume") == 1
+
+
+def test_a_service_that_comes_late(box: Box) -> None:
+    """A watch that finds no metadata service at boot goes on asking; an error page is no notice."""
+    box.use_stub("claude")
+    _watch(box, grace=GRACE, service=False)
+    time.sleep(3)
+    assert box.run(f"systemctl is-active {UNIT}").out == "active"
+    _serve(box)
+    _page(box, "instance-life-cycle", "spot")
+    _page(box, "spot/instance-action", "<html>500</html>")
+    time.sleep(3)
+    box.succeed("systemctl is-active agent-box-alice.service")
+    _page(box, "spot/instance-action", json.dumps({"action": "terminate", "time": _soon(120)}))
+    box.wait_for(
+        "the end of the sessions",
+        lambda: box.run("systemctl is-active agent-box-alice.service").rc != 0,
+    )
+
+
+def test_elsewhere(box: Box) -> None:
+    """On a machine that is not the cloud's the watch ends by itself, without a failure."""
+    box.wait_for(
+        "the watch to end", lambda: box.machine.get_unit_property(UNIT, "SubState") == "dead"
+    )
+    assert box.machine.get_unit_property(UNIT, "Result") == "success"
+
+
+def _watch(box: Box, *, grace: float, service: bool = True) -> None:
+    """Tell the box that it runs on EC2, and play EC2."""
+    document = json.loads(box.read("/etc/agent-box/box.json"))
+    document["cloud"] |= {
+        "provider": "ec2", "gracePeriod": grace, "pollInterval": 1, "message": MESSAGE,
+    }  # fmt: skip
+    box.succeed("cat >/run/box.json && mv /run/box.json /etc/agent-box/box.json",
+                stdin=json.dumps(document))  # fmt: skip
+    # The edge has port 80 of every address.
+    box.succeed(f"systemctl stop caddy; mkdir -p {PAGES}; ip addr add {ADDRESS}/32 dev lo")
+    if service:
+        _serve(box)
+    box.succeed(f"systemctl restart {UNIT}")
+
+
+def _serve(box: Box) -> None:
+    box.write_file("/run/imds.py", SERVICE.encode())
+    box.succeed("setsid -f python3 /run/imds.py </dev/null >/dev/null 2>&1")
+    box.wait_until_succeeds(f"curl -sS -o /dev/null http://{ADDRESS}/")
+
+
+def _page(box: Box, path: str, text: str | None) -> None:
+    file = f"{PAGES}/{path.replace('/', '+')}"
+    if text is None:
+        box.succeed(f"rm {file}")
+    else:
+        box.write_file(file, text.encode())
+
+
+def _soon(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+
+
+def _told(box: Box, user: str) -> bool:
+    return any(MESSAGE in prompt["prompt"] for prompt in box.stub_prompts(user))

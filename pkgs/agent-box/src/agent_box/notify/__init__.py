@@ -1,0 +1,1 @@
+"""Tells sessions that the cloud is about to take the machine away, or would like to."""
