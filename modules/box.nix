@@ -70,6 +70,7 @@ in
           }
         else
           null;
+      webhook = cfg.webhookDocument;
     };
 
     environment.etc."agent-box/tmux.conf".text = builtins.readFile ./tmux.conf;

@@ -15,6 +15,7 @@
     ./sudo.nix
     ./users.nix
     ./web
+    ./webhook.nix
   ];
 
   options.services.agent-box.enable = lib.mkEnableOption "agent-box, a multi-user host for coding agents";

@@ -217,6 +217,10 @@ rec {
       IPAddressAllow = "127.0.0.1";
     };
 
+  # The receiver of a user's webhooks: files of the user, the sockets of the supervisor
+  # and of plugin processes. It sees processes of the user, to tell who is gone.
+  webhook = user: base user // closed // { PrivateNetwork = true; };
+
   # Folders of a user that are sites: reads files, never writes any.
   siteFiles =
     user:

@@ -43,6 +43,7 @@ let
       lib.hasPrefix "agent-box/" path
       || lib.hasPrefix "agent-box-guides/" path
       || path == "caddy/Caddyfile"
+      || path == "claude-code/managed-settings.json"
       || path == "codex/config.toml"
       || path == "fail2ban/fail2ban.local"
       || lib.hasPrefix "fail2ban/jail.d/agent-box" path

@@ -12,7 +12,10 @@ let
   cfg = config.services.agent-box;
   inherit (cfg) web;
   hardening = import ../hardening.nix { inherit lib; };
-  caddyfile = import ./caddyfile { inherit lib pkgs web; };
+  caddyfile = import ./caddyfile {
+    inherit lib pkgs web;
+    webhook = cfg.webhook.enable;
+  };
 in
 {
   options.services.agent-box.web = {

@@ -3,10 +3,8 @@
 {
   lib,
   fetchFromGitHub,
+  pin ? lib.importJSON ./pin.json,
 }:
-let
-  pin = lib.importJSON ./pin.json;
-in
 fetchFromGitHub {
   name = "local-channels";
   inherit (pin)

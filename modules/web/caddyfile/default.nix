@@ -3,10 +3,14 @@
   lib,
   pkgs,
   web,
+  webhook,
 }:
 let
   headers = import ./headers.nix { inherit lib pkgs; };
-  routesOf = import ./routes.nix { terminalPolicy = headers.terminal; };
+  routesOf = import ./routes.nix {
+    inherit lib webhook;
+    terminalPolicy = headers.terminal;
+  };
 
   # Whoever asks for another name than the box's gets nothing of the box.
   others = ''

@@ -1,13 +1,31 @@
 # The routes of one user. They match the address exactly as the gate judged it, letter
 # by letter: no cleaned-up path, no second spelling.
-{ terminalPolicy }:
-user: ''
-  		# A receiver checks signatures itself. There is none yet.
+{
+  lib,
+  terminalPolicy,
+  webhook,
+}:
+user:
+lib.optionalString webhook ''
+  		# Nobody signs in here: the receiver checks the signature of every delivery.
   		@${user}-webhook vars_regexp {http.request.uri} ^/${user}/webhook(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?([?].*)?$
   		handle @${user}-webhook {
-  			error 404
+  			route {
+  				vars part "The webhook service"
+  				vars unit agent-box-webhook-${user}
+  				request_body {
+  					max_size 27MiB
+  				}
+  				uri strip_prefix /${user}/webhook
+  				import backend
+  				reverse_proxy unix//run/agent-box-webhook/${user}.sock {
+  					import of-a-user
+  				}
+  			}
   		}
 
+''
++ ''
   		@${user}-terminal vars_regexp terminal {http.request.uri} ^/${user}/t/([A-Za-z0-9][A-Za-z0-9_-]{0,149})(?:/?|/(ws|token))(?:[?].*)?$
   		handle @${user}-terminal {
   			route {

@@ -37,6 +37,7 @@ STORE_MAP: dict[str, str] = {
     # everything that Debian installs below /usr
     **dict.fromkeys(_IN_USR.split(), "/usr"),
     # Not on the guest, on purpose: a path that does not exist, as on a host without them.
+    "local-channels": "/opt/absent/local-channels",  # scenarios bring it where there is a copy
     "nix": "/opt/absent/nix",  # Debian has no store to build into without network
     "gh": "/opt/absent/gh",  # talks to one web site, which no guest can reach
     "bind": "/opt/absent/bind",  # dig; no name server answers in a guest

@@ -171,6 +171,10 @@ class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """The host part of names that an agent's own apps show."""
         return self.box.host_label
 
+    def plugin_of(self, user: str) -> str | None:
+        """Return the directory of the plugin that tells Claude sessions of `user` of events."""
+        return self.webhook.plugin if self.webhook and user in self.webhook.users else None
+
     def knows_agent(self, name: str) -> bool:
         """Tell whether a session may run agent `name` here."""
         return name == SHELL or name in self.agents

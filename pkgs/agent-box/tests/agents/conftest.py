@@ -30,6 +30,10 @@ class FakeBox:
         }
     )
     host_label: str | None = "nixos"
+    plugin: str | None = None
+
+    def plugin_of(self, user: str) -> str | None:
+        return self.plugin
 
 
 @dataclass

@@ -208,6 +208,28 @@ def test_a_broken_state_file_stays_and_the_settings_are_still_seeded(ctx):
     assert settings(ctx)["theme"] == "dark"
 
 
+def test_the_plugin_for_webhooks(ctx, tmp_path):
+    plugin = tmp_path / "plugin"
+    ctx = replace(ctx, box=replace(ctx.box, plugin=str(plugin)))
+    remote = ctx.user.home / ".claude" / "remote-settings.json"
+    remote.parent.mkdir()
+    remote.write_text("{}")
+    AGENT.prepare(ctx)
+    assert "--channels" not in AGENT.launch(ctx, None).argv
+    assert "enabledPlugins" not in settings(ctx)
+    assert remote.exists()
+    plugin.mkdir()
+    AGENT.prepare(ctx)
+    argv = AGENT.launch(ctx, None).argv
+    assert argv[argv.index("--channels") + 1] == "plugin:local-webhook@local-channels"
+    assert argv[argv.index("--channels") + 2].startswith("--")
+    found = settings(ctx)
+    source = {"source": {"source": "directory", "path": str(plugin)}}
+    assert found["extraKnownMarketplaces"] == {"local-channels": source}
+    assert found["enabledPlugins"] == {"local-webhook@local-channels": True}
+    assert not remote.exists()
+
+
 def test_added_directories_are_trusted_too(ctx):
     AGENT.prepare(entry(ctx, extra_args=["--add-dir", "/d/a", "b", "--add-dir=/c", "--model", "x"]))
     assert set(state(ctx)["projects"]) == {"/home/alice/work", "/d/a", "/home/alice/work/b", "/c"}

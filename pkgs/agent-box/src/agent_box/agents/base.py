@@ -53,6 +53,9 @@ class Box(Protocol):
     def host_label(self) -> str | None:
         """How this machine is called in the vendors' apps."""
 
+    def plugin_of(self, user: str) -> str | None:
+        """Return the directory of the plugin that tells Claude sessions of `user` of events."""
+
 
 class User(Protocol):
     """The part of `agent_box.config.User` that adapters use."""

@@ -34,6 +34,7 @@ _ROTATIONS = 64
 # Lines of a transcript that are read in search of words: they stand near the beginning.
 _SCAN_LINES = 400
 _COMMANDS = ("<local-command-", "<command-name>", "<command-message>")
+_MARKETPLACE, _PLUGIN = "local-channels", "local-webhook"
 _BARE_WORD = re.compile(r"[A-Za-z][A-Za-z-]*\Z")
 _SELECTED = re.compile("\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} +\\d+\\. ")
 
@@ -57,6 +58,16 @@ class Claude(Agent):
         settings: list[Setting] = []
         if ctx.entry.skip_permissions:
             settings.append((("skipDangerousModePermissionPrompt",), True))
+        if (plugin := _plugin(ctx)) is not None:
+            source = {"source": {"source": "directory", "path": plugin}}
+            settings += [
+                (("extraKnownMarketplaces", _MARKETPLACE), source),
+                (("enabledPlugins", f"{_PLUGIN}@{_MARKETPLACE}"), True),
+            ]
+            # Of what it remembers from its account only half survives a restart: without this
+            # it would drop what the plugin tells.
+            with contextlib.suppress(OSError):
+                (_config_directory(ctx) / "remote-settings.json").unlink(missing_ok=True)
         key = ctx.env.get(_KEY, "")[-_KEY_TAIL:]
         # The user put the key into the env file to have it used; the dialog that asks again has
         # "No" preselected. An explicit earlier "No" stands.
@@ -81,6 +92,10 @@ class Claude(Agent):
             argv.append("--dangerously-skip-permissions")
         if entry.remote_control:
             argv += ["--remote-control", remote_control_name(ctx)]
+        if _plugin(ctx) is not None:
+            # Without it the plugin's tools work, and what it tells is dropped. It takes several
+            # values, so another option has to follow.
+            argv += ["--channels", f"plugin:{_PLUGIN}@{_MARKETPLACE}"]
         argv += ["--settings", json.dumps(_HOOKS, separators=(",", ":"))]
         env = knobs(ctx, {"DISABLE_AUTOUPDATER": "1"})
         if conversation is not None:
@@ -163,6 +178,12 @@ _known_spoken: set[Path] = set()
 _HOOKS = {
     "hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "agent-box-hook"}]}]}
 }
+
+
+def _plugin(ctx: Context) -> str | None:
+    """Return where the plugin for webhooks is, if it is on this box."""
+    directory = ctx.box.plugin_of(ctx.user.name)
+    return directory if directory and Path(directory).is_dir() else None
 
 
 def remote_control_name(ctx: Context) -> str:
