@@ -359,6 +359,15 @@ class Stand:
                 "rootUser": self.user,
                 "users": {self.user: {}},
             },
+            "webhook": {
+                "users": {
+                    self.user: {
+                        "url": f"https://box.example/{self.user}/webhook",
+                        "socket": "/run/agent-box-webhook/nobody.sock",
+                    }
+                },
+                "sessionArgs": ["--model", "sonnet"],
+            },
         }
 
     def start(self, supervisor: bool = True) -> None:

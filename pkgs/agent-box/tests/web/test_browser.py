@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_box.subscriptions import actions
+from agent_box.subscriptions.place import DISPATCH, key_of, state_dir
+
 CHROMIUM = shutil.which("chromium")
 AXE = next(
     (
@@ -249,6 +252,40 @@ def test_settings(page, stand):
     with here.expect_download() as waiting:
         here.get_by_role("link", name="~/downloads/coverage.txt").click()
     assert waiting.value.suggested_filename == "coverage.txt"
+
+
+def test_webhooks(page, stand):
+    directory = state_dir(stand.home)
+    directory.mkdir(parents=True)
+    key = key_of(next(iter(stand.supervisor.sessions.values()))["id"])
+    name = next(iter(stand.supervisor.sessions))
+    for topic in ("acme/widgets", "acme/gadgets"):
+        actions.subscribe(directory, key, actions.Wish(topic, note=f"about {topic}"), None)
+    actions.subscribe(directory, DISPATCH, actions.Wish("acme/*", note="<b>triage</b>"), None)
+    here = page("settings/")
+    card = here.locator("#webhooks")
+    row = card.locator(f"[data-fold='subs-{name}']")
+    row.get_by_text("2 subscriptions").wait_for()
+    row.locator("summary").click()
+    row.get_by_text("about acme/widgets").wait_for()
+    row.get_by_role("button", name=f"Unsubscribe {name} from github:acme/widgets").click()
+    row.get_by_text("1 subscription", exact=True).wait_for()
+    assert row.evaluate("fold => fold.open")
+    watch = card.locator("[data-fold='watch-github:acme/*']")
+    assert watch.get_by_text("triage").is_hidden()
+    watch.locator("summary").click()
+    watch.get_by_text("claude --model sonnet").wait_for()
+    watch.get_by_text('("<b>triage</b>")').wait_for()
+    # somebody else's change shows by itself
+    actions.subscribe(directory, key, actions.Wish("acme/gizmos"), None)
+    row.get_by_text("2 subscriptions").wait_for()
+    row.get_by_role("button", name="Unsubscribe all").click()
+    here.locator("dialog").get_by_text("github:acme/gadgets, github:acme/gizmos").wait_for()
+    here.locator("dialog").get_by_role("button", name="Unsubscribe all").click()
+    row.get_by_text("never subscribed").wait_for()
+    watch.get_by_role("button", name="Remove watch").click()
+    here.locator("dialog").get_by_role("button", name="Remove watch").click()
+    card.get_by_text("No standing watches.").wait_for()
 
 
 @pytest.mark.skipif(AXE is None, reason="axe-core is not installed")

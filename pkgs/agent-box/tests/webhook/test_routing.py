@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from webhook_stand import issue, key_of, push, run, wait_for
 
-from agent_box.subscriptions import routing
+from agent_box.subscriptions import routing, spawning
 from agent_box.subscriptions.place import DISPATCH
 from agent_box.webhook import payload, render
 
@@ -357,7 +357,7 @@ def test_the_task_of_a_session() -> None:
             event="issues", delivery="",
         )  # fmt: skip
         blocks = [render.frame(envelope, None)] * count
-        return render.task("hook-x", "github:a/*", "n", ("github", "a/b"), blocks, seeded=False)
+        return spawning.task("hook-x", "github:a/*", "n", ("github", "a/b"), blocks, seeded=False)
 
     assert "confirm the assignee first" in task("assigned")
     assert "confirm the assignee first" not in task("unassigned")

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from agent_box.errors import AgentBoxError
 from agent_box.link import Link
+from agent_box.subscriptions.place import state_dir
 from agent_box.web import answers, assets
 from agent_box.web.api import Api
 from agent_box.web.assets import Markup
@@ -25,6 +26,7 @@ from agent_box.web.events import MAX_STREAMS, Feed
 from agent_box.web.facts import Facts
 from agent_box.web.files import Uploads
 from agent_box.web.guard import Guard
+from agent_box.web.hooks import Hooks
 from agent_box.web.order import Order
 from agent_box.web.transfer import Transfer
 
@@ -125,6 +127,7 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
     pages = Pages(box, user, feed)
     api = Api(box, user, link, feed, order, Facts(box, user))
     transfer = Transfer(user, host(box), uploads or Uploads(user.home))
+    hooks = Hooks(box, user, link)
     base = f"/{user.name}"
     one = f"{base}/api/sessions/{{name}}"
 
@@ -165,6 +168,8 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
             Route(f"{base}/api/env", api.set_env, methods=["POST"]),
             Route(f"{base}/api/env/{{key}}", api.unset_env, methods=["DELETE"]),
             Route(f"{base}/api/box", api.facts, methods=["GET"]),
+            Route(f"{base}/api/webhooks", hooks.show, methods=["GET"]),
+            Route(f"{base}/api/webhooks/unsubscribe", hooks.unsubscribe, methods=["POST"]),
             Route(f"{base}/api/downloads", transfer.downloads_list, methods=["GET"]),
             Route(
                 f"{base}/api/downloads/{{path:path}}", transfer.remove_download, methods=["DELETE"]
@@ -187,9 +192,10 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
 
 
 async def _watch(user: User, feed: Feed) -> None:
-    """Tell of changes to secrets and files, whoever makes them."""
+    """Tell of changes to secrets, files and subscriptions, whoever makes them."""
     places = {user.config_dir: "env"}
     places |= {user.home / name: "files" for name in ("downloads", "uploads")}
+    places[state_dir(user.home)] = "webhooks"
     try:
         with Inotify() as inotify:
             for path in places:
@@ -200,6 +206,8 @@ async def _watch(user: User, feed: Feed) -> None:
                 kind = places.get(event.watch.path) if event.watch else None
                 if kind == "files" and not name.startswith("."):
                     feed.publish("files", {})
+                elif kind == "webhooks" and name.endswith(".json"):
+                    feed.publish("webhooks", {})
                 elif kind == "env" and name == user.env_path.name:
                     feed.publish("env", {})
     except OSError as error:

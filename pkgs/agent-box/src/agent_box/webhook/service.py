@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agent_box import __version__, config, httpd, sdnotify
 from agent_box.errors import AgentBoxError, InternalError
 from agent_box.locking import atomic_write
+from agent_box.subscriptions import spawning
 from agent_box.subscriptions.files import format_time
 from agent_box.subscriptions.place import spool_dir, state_dir
 from agent_box.webhook.bridge import Bridge
@@ -134,7 +135,7 @@ class Receiver:
             "ingress": {"path": self._ingress_path} if self._ingress_path else None,
             "spawn": self.spawner.able,
             "startedAt": format_time(self._started),
-            "hookSessionMax": self.spawner.ceiling(),
+            "hookSessionMax": spawning.ceiling(self._box, self._user),
         }
         data = json.dumps(content, indent=2).encode() + b"\n"
         atomic_write(self.directory / "receiver.json", data, durable=False)
@@ -153,7 +154,7 @@ class Receiver:
                 ),
                 "hookSessions": {
                     "live": len(self.sessions.hooks()),
-                    "max": self.spawner.ceiling(),
+                    "max": spawning.ceiling(self._box, self._user),
                 },
             }
         if what == "redeliver" and isinstance(args.get("id"), int):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent_box.errors import AgentBoxError
 from agent_box.link import Link
 from agent_box.subscriptions.place import key_of
+from agent_box.subscriptions.spawning import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALIVE = ("starting", "running", "waiting", "crashed")
-PREFIX = "hook-"
-"""Sessions that standing watches start are called so."""
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 

@@ -10,22 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import re
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from agent_box import envfile, naming
 from agent_box.config import SHELL
 from agent_box.errors import AgentBoxError, ConflictError, UsageError
 from agent_box.locking import atomic_write
-from agent_box.subscriptions import files, topics
+from agent_box.subscriptions import files, spawning, topics
 from agent_box.subscriptions.place import filter_path, key_of, spool_dir, state_dir
 from agent_box.subscriptions.predicates import look
-from agent_box.webhook import render
 from agent_box.webhook.payload import Envelope
-from agent_box.webhook.sessions import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +49,6 @@ SEED_TTL = 2.0
 
 _OBJECTS = ("issue.number", "pull_request.number", "discussion.number")
 _BRANCHES = ("workflow_run.head_branch", "pull_request.head.ref")
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 Group = tuple[str, str]
 
@@ -84,13 +78,7 @@ class Spawner:
     @property
     def able(self) -> bool:
         """Whether sessions can be started here: a shell takes no task."""
-        return self.agent != SHELL
-
-    @property
-    def agent(self) -> str:
-        """What the sessions run."""
-        webhook = self._box.webhook
-        return (webhook.session_agent if webhook else None) or self._box.default_agent
+        return spawning.agent(self._box) != SHELL
 
     def wake(self) -> None:
         """Look for events that wait."""
@@ -140,14 +128,14 @@ class Spawner:
             items = self._still_wanted(group)
             if not items:
                 continue
-            limit = self.ceiling()
+            limit = spawning.ceiling(self._box, self._user)
             live = len(self._sessions.hooks())
             if live >= limit:
                 self._refuse(group, items[-1], live, limit)
                 pause = min(pause or RETRY, RETRY)
                 continue
             self._refused = False
-            ident, name = str(uuid.uuid4()), session_name(group[1])
+            ident, name = str(uuid.uuid4()), spawning.session_name(group[1])
             self._spool.starting(ident, name, group, items[-1].id)
             await self._ask_for(ident, name, group, items)
         return pause
@@ -186,40 +174,6 @@ class Spawner:
             self._spool.drop(drop)
         return kept
 
-    def ceiling(self) -> int:
-        """Return how many sessions of watches may live at once."""
-        webhook = self._box.webhook
-        limit = webhook.session_max if webhook else 0
-        text = self._setting("AGENT_BOX_HOOK_SESSION_MAX")
-        if text is None:
-            return limit
-        if text.isascii() and text.isdigit():
-            return int(text)
-        log.warning("AGENT_BOX_HOOK_SESSION_MAX: %r is not a number; %d holds", text[:40], limit)
-        return limit
-
-    def arguments(self) -> tuple[list[str], str]:
-        """Return the arguments of the agent, and where they come from."""
-        webhook = self._box.webhook
-        text = self._setting("AGENT_BOX_HOOK_SESSION_ARGS")
-        if text is not None:
-            try:
-                given = json.loads(text)
-            except ValueError:
-                given = None
-            if isinstance(given, list) and all(isinstance(item, str) for item in given):
-                return given, "the secrets (AGENT_BOX_HOOK_SESSION_ARGS)"
-            log.warning("AGENT_BOX_HOOK_SESSION_ARGS is no JSON list of strings; none are used")
-            return [], "nowhere: AGENT_BOX_HOOK_SESSION_ARGS is no JSON list of strings"
-        given = list(webhook.session_args) if webhook else []
-        return given, "services.agent-box.webhook.hookSessionArgs" if given else "nowhere"
-
-    def _setting(self, name: str) -> str | None:
-        try:
-            return envfile.read(self._user.env_path).get(name)
-        except AgentBoxError:
-            return None
-
     def _refuse(self, group: Group, item: Item, live: int, limit: int) -> None:
         """Tell once that there are too many sessions; the events wait."""
         if self._refused:
@@ -254,15 +208,14 @@ class Spawner:
     async def _ask_for(self, ident: str, name: str, group: Group, items: list[Item]) -> None:
         """Have the supervisor start a session; asking again for the same one is harmless."""
         seeded = self._seed(ident, group, items)
-        prompt = render.task(
-            name, items[-1].topic, items[-1].note, group, [item.text for item in items],
-            seeded=seeded,
-        )  # fmt: skip
+        texts = [item.text for item in items]
+        last = items[-1]
+        prompt = spawning.task(name, last.topic, last.note, group, texts, seeded=seeded)
         link = self._sessions.link
         try:
             result = await link.call(
-                "add", id=ident, name=name, agent=self.agent, prompt=prompt,
-                extraArgs=self.arguments()[0], wait=False,
+                "add", id=ident, name=name, agent=spawning.agent(self._box), prompt=prompt,
+                extraArgs=spawning.arguments(self._box, self._user)[0], wait=False,
             )  # fmt: skip
         except (UsageError, ConflictError):
             # A conflict with itself: the answer to an earlier request never came.
@@ -324,14 +277,3 @@ class Spawner:
         rules = [{"path": path, "in": sorted(numbers)} for path in _OBJECTS if numbers]
         rules += [{"path": path, "in": sorted(branches)} for path in _BRANCHES[:1] if branches]
         return {"any": rules} if rules else None
-
-
-def session_name(key: str) -> str:
-    """Return a name for a session about `key` that no other has."""
-    digits = os.urandom(2).hex()
-    name = f"{PREFIX}{_OTHER.sub('-', key) or 'event'}-{digits}"
-    if len(name) <= naming.MAX_LENGTH:
-        return name
-    short = f"{PREFIX}{os.urandom(4).hex()}"
-    log.info("%.80s does not fit a session name; its session is called %s", key, short)
-    return short

@@ -62,10 +62,11 @@ const handlers = {
   problem({ state: word, message }) { state.supervisor = { state: word, message }; tell("problems"); },
   env: () => tell("env"),
   files: () => tell("files"),
+  webhooks: () => tell("webhooks"),
   alive() {},
 };
 
-const QUIET = new Set(["env", "files", "alive"]);
+const QUIET = new Set(["env", "files", "webhooks", "alive"]);
 
 let source = null;
 let silence = 0;

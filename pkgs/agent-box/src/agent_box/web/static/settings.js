@@ -2,6 +2,7 @@
 import { $, h } from "./core.js";
 import * as cards from "./cards.js";
 import { notice, start } from "./live.js";
+import { webhooks } from "./webhooks.js";
 
 const all = [
   ["sessions", "Sessions", cards.sessions],
@@ -11,7 +12,7 @@ const all = [
   ["box", "Box", cards.box],
   // Places of parts that are not there yet: without a card they show nothing.
   ["connections", "Connections", null],
-  ["webhooks", "Webhooks", null],
+  ["webhooks", "Webhooks", webhooks],
   ["update", "Update", null],
 ];
 
