@@ -20,7 +20,8 @@ _FIRST = """new MutationObserver(() => {
   if (!window.usable && document.getElementById('tab-main')) window.usable = performance.now();
 }).observe(document, {subtree: true, childList: true});"""
 _WEIGHT = """() => [...performance.getEntriesByType('navigation'),
-  ...performance.getEntriesByType('resource')].map(entry => entry.transferSize)
+  ...performance.getEntriesByType('resource').filter(entry => entry.initiatorType !== 'iframe')]
+  .map(entry => entry.transferSize)
   .reduce((sum, size) => sum + size, 0)"""
 
 
