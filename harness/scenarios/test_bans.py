@@ -7,6 +7,7 @@ of its own machine.
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,7 +178,7 @@ def test_forged(edge: Edge, out: Outside) -> None:
     asks = [Ask(ask.target, ask.method, (*ask.headers, *forged), ask.body) for ask in asks]
     assert out.statuses(guesser, *asks) == [401] * 5
     out.wait_banned(guesser)
-    # what users of the box can put into its journal
+    # what users of the box, and other services of it, can put into the journal
     line = f"agent-box-gate: failed login from {victim}"
     script = (
         f"for n in 1 2 3 4 5 6; do logger -t agent-box-gate -p auth.warning '{line}'; "
@@ -185,6 +186,7 @@ def test_forged(edge: Edge, out: Outside) -> None:
     )
     box.as_user("bob", script).check()
     box.in_session("bob", script)
+    box.succeed(f"runuser -u caddy -- sh -c {shlex.quote(script)}")
     box.succeed(f"journalctl -b -o cat -t agent-box-gate | grep -qF '{line}'")
     out.ask(last, *wrong(edge, 5))
     out.wait_banned(last)
