@@ -18,6 +18,7 @@ def unmanaged(name: str) -> dict[str, Any]:
         "promptPending": False,
         "restarts": 0,
         "since": 0.0,
+        "idleSince": None,
         "nextRetry": None,
         "lastExit": None,
         "attached": 0,

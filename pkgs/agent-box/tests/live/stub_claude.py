@@ -42,7 +42,17 @@ def obey(command, conversation):
     elif word == "say":
         append(transcript(conversation), {"said": rest})
     elif word == "print":
-        print(rest, flush=True)
+        print(rest.replace("\\n", "\n"), flush=True)
+    elif word == "later":
+        seconds, _, command = rest.partition(" ")
+        time.sleep(float(seconds))
+        obey(command, conversation)
+        return
+    elif word == "work":
+        # As a spinner does.
+        for _ in range(10 * int(rest)):
+            print(".", end="", flush=True)
+            time.sleep(0.1)
     print(f"did {word}", flush=True)
 
 

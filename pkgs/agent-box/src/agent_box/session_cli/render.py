@@ -56,6 +56,8 @@ def note(view: dict[str, Any], now: float) -> str:
         reason = last_exit.get("cause")
     if reason:
         parts.append(line(str(reason)))
+    if (idle := view.get("idleSince")) is not None:
+        parts.append(f"idle for {duration(max(0.0, now - idle))}")
     retry = view.get("nextRetry")
     if retry is not None and view["state"] in ("crashed", "starting"):
         left = retry - now

@@ -1,7 +1,9 @@
-"""Notices when an agent needs a human, by what its screen shows.
+"""Notices when an agent needs a human, or has nothing to do, by what its screen shows.
 
-The screen is read a few times after a start, when agents put up their dialogs, and whenever
-somebody asks and there was output since. A session that nobody asks about costs nothing.
+No event tells that a program went quiet in front of a question. So the times of the last output
+are read, all with one command, every few seconds while anything moves or somebody looks, and ever
+more seldom while nothing does. A screen is read when it has become quiet, a few times after a
+start, when agents put up their dialogs, when the bell rings, and when somebody asks.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from agent_box import agents
@@ -25,12 +28,30 @@ log = logging.getLogger(__name__)
 PROBES = (1.0, 3.0, 8.0, 20.0, 45.0, 90.0)
 """Seconds after a start at which the screen is read without being asked."""
 
+SOON, LATE = 2.0, 60.0
+"""Seconds between two looks while something moves, and when nothing has moved for long."""
+
+QUIET = 3.0
+"""Seconds without output after which an agent is idle, unless its screen asks for something. Those
+that work show that they do, several times a second."""
+
 
 class Attention:
     """Reads the screens of the sessions of one supervisor."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
+        self._interval = SOON
+        self._timer: asyncio.TimerHandle | None = None
+        self._looked: dict[str, int] = {}
+        """Time of the last output at the last look, by session id."""
+
+    def soon(self) -> None:
+        """Look soon: something was done that may move an agent."""
+        self._interval = SOON
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(SOON, self._due_look)
 
     def schedule(self, session: Session) -> None:
         """Read the screen a few times after a start."""
@@ -40,25 +61,53 @@ class Attention:
         run = session.record.runs
         for seconds in PROBES:
             loop.call_later(seconds, self._due, session, run)
+        self.soon()
 
     def _due(self, session: Session, run: int) -> None:
         current = self.supervisor.sessions.get(session.name) is session
         if current and session.record.runs == run and session.alive:
             self.supervisor.spawn(self.probe([session]))
 
-    async def refresh(self) -> None:
-        """Read every screen that has changed since it was last read."""
-        changed = [
+    def _due_look(self) -> None:
+        self._timer = None
+        self.supervisor.spawn(self._look())
+
+    async def _look(self) -> None:
+        """See who moved, read who has become quiet, and look again: the later, the less moves."""
+        if self._timer is not None:
+            return  # somebody asked for a look meanwhile
+        sessions = self._watched()
+        if not sessions:
+            return  # the next start begins anew
+        if await self.supervisor.look(SOON):
+            now = time.time()
+            sessions = self._watched()
+            times = {session.id: _last_output(session) for session in sessions}
+            seen = any(session.pane and session.pane.attached for session in sessions)
+            moved = times != self._looked
+            self._looked = times
+            await self.probe([s for s in sessions if self._unread(s) and _reads(s, now)])
+            self._interval = SOON if moved or seen else min(2 * self._interval, LATE)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval, self._due_look)
+
+    def _watched(self) -> list[Session]:
+        return [
             session
             for session in self.supervisor.sessions.values()
             if session.entry.agent != SHELL
             and session.phase in (Phase.RUNNING, Phase.STARTING)
             and session.pane is not None
             and not session.pane.ended
-            # tmux counts activity in whole seconds: the second of the last reading may have more.
-            and session.pane.activity >= session.probed_activity
         ]
-        await self.probe(changed)
+
+    def _unread(self, session: Session) -> bool:
+        # tmux tells the time of the last output in whole seconds.
+        return _last_output(session) + 1 >= session.probed_at
+
+    async def refresh(self) -> None:
+        """Read every screen that has changed since it was last read."""
+        await self.probe([session for session in self._watched() if self._unread(session)])
 
     async def probe(self, sessions: list[Session]) -> None:
         """Read the screens of `sessions` and take over what they say."""
@@ -71,8 +120,8 @@ class Attention:
         pane = session.pane
         if pane is None:
             return
+        session.probed_at = now = time.time()
         screen = await self.supervisor.tmux.capture(pane.pane)
-        session.probed_activity = pane.activity
         try:
             agent = agents.get(session.entry.agent)
             reason = agent.attention(self.supervisor.lifecycle.context(session), screen)
@@ -81,3 +130,15 @@ class Attention:
             return
         if session.phase is Phase.RUNNING:
             session.attention = reason
+            quiet = reason is None and now - pane.activity >= QUIET
+            session.idle_since = float(pane.activity) if quiet else None
+
+
+def _last_output(session: Session) -> int:
+    return session.pane.activity if session.pane is not None else 0
+
+
+def _reads(session: Session, now: float) -> bool:
+    """Tell whether to read a screen: a question that may have been answered, or a new silence."""
+    known = session.attention is not None or session.idle_since is not None
+    return known or now - _last_output(session) >= QUIET

@@ -143,6 +143,8 @@ class Watchers:
     async def _hear_channel(self) -> None:
         while await self.supervisor.tmux.wait_event():
             self.supervisor.wake()
+            # Somebody came or went, or a bell rang.
+            self.supervisor.attention.soon()
         # The server went, or only our client of it: look now, and listen again a little later.
         self.supervisor.wake()
         await asyncio.sleep(LISTEN_PAUSE)

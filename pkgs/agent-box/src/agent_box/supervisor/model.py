@@ -60,9 +60,10 @@ class Session:
     """What the agent asks a human for."""
     typed: str | None = None
     """What the launch leaves to be typed once the agent is ready."""
-    probed_activity: int = -1
-    """`Pane.activity` when its screen was last read."""
+    idle_since: float | None = None
+    """Unix time of its last output, while the agent neither works nor asks for anything."""
     probed_at: float = 0.0
+    """Unix time at which its screen was last read."""
     reaping: float | None = None
     """Event-loop time since which the process is gone and its status not known."""
     lock: TurnLock = field(default_factory=TurnLock)
@@ -105,8 +106,8 @@ class Session:
         if phase is not Phase.FAILED:
             self.blocked = False
         if phase is not Phase.RUNNING:
-            self.attention = None
-            self.probed_activity = -1
+            self.attention = self.idle_since = None
+            self.probed_at = 0.0
 
     def view(self) -> dict[str, Any]:
         """Return what `ls` and the events show."""
@@ -123,6 +124,7 @@ class Session:
             "promptPending": self.prompt_pending,
             "restarts": self.record.restarts,
             "since": self.since,
+            "idleSince": self.idle_since if self.state == "running" else None,
             "nextRetry": self.next_retry_at,
             "lastExit": msgspec.to_builtins(last) if last else None,
             "attached": self.pane.attached if self.pane is not None else 0,

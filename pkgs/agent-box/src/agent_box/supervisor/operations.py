@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT = 1.0
 """Seconds that a question waits for a tmux server before it gets the last known answer."""
 
+MOVING = ("send", "deliver")
+"""Operations after which an agent is likely to begin to work."""
+
 LIVE = ("running", "waiting", "crashed", "failed", "stopped")
 STATES = ("starting", *LIVE, "unmanaged")
 LIVE_TIMEOUT = 20.0
@@ -69,6 +72,8 @@ class Operations:
         except TmuxError as error:
             raise InternalError(f"tmux: {error}") from error
         finally:
+            if op in MOVING:
+                self.supervisor.attention.soon()
             self.supervisor.publish()
 
     # Looking ---------------------------------------------------------------

@@ -1,8 +1,9 @@
 """The supervisor's loop: wake on events, look, decide, act.
 
-Nothing is polled. The wake-ups are a pidfd per session, the tmux hooks' `wait-for` channel,
-inotify on the registry's directory, the launchers' datagrams, and the timers of sessions that
-wait for their retry. Each pass reads tmux once and decides per session (`reconcile.decide`).
+Nothing but the screens of agents is polled (see `attention`). The wake-ups are a pidfd per
+session, the tmux hooks' `wait-for` channel, inotify on the registry's directory, the launchers'
+datagrams, and the timers of sessions that wait for their retry. Each pass reads tmux once and
+decides per session (`reconcile.decide`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,66 @@
+"""Who needs a person, who works and who is idle: told without anybody asking."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from agent_box.control_client import Client
+
+MARK = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
+QUESTION = f"print Do you want to proceed?\\n{MARK} 1. Yes\\n  2. No\\n\\nEsc to cancel"
+
+
+class Listener:
+    """Hears what the supervisor tells, without ever asking it."""
+
+    def __init__(self, box) -> None:
+        self.client = Client(box.run_dir, 60.0)
+        self.events: queue.Queue[dict] = queue.Queue()
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def _hear(self) -> None:
+        for event in self.client.subscribe():
+            if event.get("event") == "session":
+                self.events.put(event["session"])
+
+    def until(self, check, timeout: float = 8) -> dict:
+        """Return the first view that `check` accepts and that comes within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            view = self.events.get(timeout=max(0.01, deadline - time.monotonic()))
+            if check(view):
+                return view
+
+
+def test_a_question_long_after_the_start(box):
+    box.call("add", name="one")
+    started = time.monotonic()
+    listener = Listener(box)
+    idle = listener.until(lambda view: view["idleSince"] is not None)
+    assert idle["state"] == "running"
+    assert abs(time.time() - idle["idleSince"]) < 8
+    # The looks that follow a start are over until 20 s after it.
+    time.sleep(max(0.0, 9 - (time.monotonic() - started)))
+    # Nobody sends anything: the agent asks by itself.
+    box.tmux_run("send-keys", "-t", "=one:", "-l", "later 1 " + QUESTION)
+    box.tmux_run("send-keys", "-t", "=one:", "Enter")
+    asks = listener.until(lambda view: view["state"] == "waiting", 9)
+    assert asks["reason"] == "permission question: attach and answer"
+    assert asks["idleSince"] is None
+    box.say("one", "print " + "\\n".join(["all right"] * 60))
+    answered = listener.until(lambda view: view["state"] == "running")
+    assert answered["reason"] is None
+
+
+def test_work_is_not_idle(box):
+    box.call("add", name="one")
+    listener = Listener(box)
+    listener.until(lambda view: view["idleSince"] is not None)
+    box.say("one", "work 7")
+    busy = listener.until(lambda view: view["idleSince"] is None)
+    assert busy["state"] == "running"
+    began = time.monotonic()
+    listener.until(lambda view: view["idleSince"] is not None, 20)
+    assert time.monotonic() - began > 4
