@@ -17,7 +17,13 @@ def test_guides(box: Box) -> None:
     """
     home = box.home("alice")
     guide = box.in_session("alice", f"cat {GUIDE}").check("guide").out
-    for text in ("https://box.test/alice/", "agent-box-site add", "agent-box-session", "downloads"):
+    for text in (
+        "https://box.test/alice/",
+        "agent-box-site add",
+        "agent-box-webhook subscribe",
+        "agent-box-session",
+        "downloads",
+    ):
         assert text in guide
     assert "bob" not in guide
     assert box.in_session("alice", f"echo x >>{GUIDE}").rc != 0

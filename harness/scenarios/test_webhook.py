@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,28 +166,35 @@ def test_an_agent_is_told(sender: Sender) -> None:
         text.replace("⟩", "⟩")
     )
 
-    # again, and while the agent asks something
+    # the same again, and another one while the agent asks a person something
     assert sender.send(document, "issues").status == 200
-    box.stub_command("alice", "dialog Allow it?")
+    question = "print Would you like to run the following command?"
+    box.stub_command("alice", f"{question}\ndialog Press enter to confirm or esc to cancel")
     box.wait_for("the dialog", lambda: "answer with a line" in screen(sender, "work"))
-
-    # a shell shows it and stays as it is
     sender.do("subscribe acme/widgets --note shell", "main")
-    assert sender.send(issue(2), "issues").status == 200
-    box.wait_for("the shell's screen", lambda: "note shell" in screen(sender, "main")
-                 or ": shell]" in screen(sender, "main"))  # fmt: skip
+    document["issue"] |= {"number": 2, "body": "Broken 2"}
+    assert sender.send(document, "issues").status == 200
+
+    # a shell shows it and runs nothing of it
+    box.wait_for("the shell's screen", lambda: ": shell]" in screen(sender, "main"))
     assert "Broken 2" in screen(sender, "main")
     box.tmux("alice", "send-keys -t =main: 'echo still-$((40+2))' Enter").check("send-keys")
     box.wait_for("the shell", lambda: "still-42" in screen(sender, "main"))
-    # while a program runs in it, nothing is written over it
+    assert box.run("ls /home/alice/owned").rc != 0
+    assert len(box.stub_prompts("alice")) == 1
+    box.tmux("alice", "send-keys -t =work: yes Enter").check("send-keys")
+    box.wait_for("the news that waited", lambda: len(box.stub_prompts("alice")) == 2)
+    assert "Broken 2" in box.stub_prompts("alice")[1]["prompt"]
+
+    # while a program runs in the shell, nothing is written over it
     box.tmux("alice", "send-keys -t =main: 'clear; cat' Enter").check("send-keys")
+    box.wait_for("the program", lambda: "still-42" not in screen(sender, "main"))
     assert sender.send(issue(3), "issues").status == 200
-    box.wait_for("routing", lambda: "Broken 3" not in screen(sender, "main")
-                 and '"unrouted": 0' in sender.do("status --json").out)  # fmt: skip
+    box.wait_for("the agent", lambda: len(box.stub_prompts("alice")) == 3)
+    time.sleep(1)
     assert "Broken 3" not in screen(sender, "main")
     box.tmux("alice", "send-keys -t =main: C-d").check("send-keys")
     box.wait_for("the shell's turn", lambda: "Broken 3" in screen(sender, "main"))
-    assert box.run("ls /home/alice/owned").rc != 0
 
 
 def test_a_watch_starts_a_session(sender: Sender) -> None:
@@ -216,9 +224,8 @@ def test_a_watch_starts_a_session(sender: Sender) -> None:
     assert f"started session {name}" in entry
     for words in ('("triage")', "Broken 0", f"agent-box-session rm {name}", "UNTRUSTED"):
         assert words in got["prompt"]
-    wanted = box.registry("alice")["sessions"][name].get("initialPrompt")
-    if wanted is not None:
-        assert hashlib.sha256(wanted.encode()).hexdigest() == got["sha256"]
+    wanted = box.registry("alice")["sessions"][name]["initialPrompt"]
+    assert hashlib.sha256(wanted.encode()).hexdigest() == got["sha256"]
     # the same again, all of it, and after a restart
     box.succeed("systemctl restart agent-box-webhook-alice.service")
     assert {each.status for each in sender.edge.ask(asks)} == {200}

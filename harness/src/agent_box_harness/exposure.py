@@ -16,7 +16,7 @@ CEILINGS = {
     "agent-box-gate-unban.service": 0.9,
     "caddy.service": 1.4,
     "agent-box-settings-alice.service": 1.2,
-    "agent-box-webhook-alice.service": 1.0,
+    "agent-box-webhook-alice.service": 0.4,
     "agent-box-terminal-alice.service": 2.7,  # the class of bob's sessions
     "agent-box-sites.service": 2.0,
     "agent-box-site-files-alice.service": 0.4,
