@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import os
 import statistics
 import time
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from agent_box_harness.edge import PASSWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -140,6 +143,42 @@ def test_files_and_secrets(visitor: Visitor) -> None:
     terminal = visitor.terminal(here, "main")
     terminal.type('echo "=$TOKEN_OF_TEST=" | tr "\\n" "+"\n')
     terminal.wait("=one+two=")
+
+
+@pytest.mark.shared
+def test_a_large_file(visitor: Visitor, tmp_path: Path) -> None:
+    """A large file goes on arriving after the network was gone, and after the page was closed half-
+    way; it is complete to the byte, and the service never holds it in memory.
+    """
+    box = visitor.box
+    large = tmp_path / "large ä.bin"
+    large.write_bytes(os.urandom(1 << 20) * 48)
+    context = visitor.somebody()
+    here = context.new_page()
+    visitor.sign_in(here, "alice", path="/alice/settings/")
+    here.get_by_role("rowheader", name="main").wait_for()
+    visitor.slow_down(here, 8 << 20)
+    here.set_input_files("input[type=file]", large)
+    here.wait_for_function("() => document.querySelector('progress')?.value > 5e6")
+    box.succeed("systemctl stop caddy.service")
+    here.get_by_text("waits for the connection").wait_for()
+    visitor.picture(here, "waiting")
+    box.succeed("systemctl start caddy.service")
+    here.wait_for_function("() => document.querySelector('progress')?.value > 20e6")
+    here.close()
+    there = context.new_page()
+    there.goto(f"{visitor.origin}/alice/settings/")
+    there.get_by_role("rowheader", name="main").wait_for()
+    begun = box.as_user("alice", "stat -c %s ~/uploads/.*.part-upload").check("half").out
+    assert int(begun) > 5e6
+    there.set_input_files("input[type=file]", large)
+    there.get_by_role("rowheader", name="~/uploads/large ä.bin").wait_for(timeout=60_000)
+    wanted = hashlib.sha256(large.read_bytes()).hexdigest()
+    assert box.as_user("alice", "cat ~/uploads/large* | sha256sum").out.split()[0] == wanted
+    pid = outside.main_pid(box, "agent-box-settings-alice.service")
+    peak = next(x for x in box.read(f"/proc/{pid}/status").splitlines() if x.startswith("VmHWM"))
+    assert int(peak.split()[1]) < 96 * 1024, peak
+    box.as_user("alice", "rm ~/uploads/large*").check("rm")
 
 
 @pytest.mark.shared

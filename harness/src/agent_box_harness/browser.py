@@ -122,6 +122,12 @@ class Visitor:
         page.screenshot(path=path)
         return path
 
+    def slow_down(self, page: Page, upload: int) -> None:
+        """Let a page send so many bytes a second and no more."""
+        link = page.context.new_cdp_session(page)
+        limits = {"offline": False, "latency": 0, "downloadThroughput": -1}
+        link.send("Network.emulateNetworkConditions", {**limits, "uploadThroughput": upload})
+
     def violations(self, page: Page) -> list[str]:
         """What axe-core finds wrong with a page for people who need WCAG 2.2 AA."""
         script = axe()

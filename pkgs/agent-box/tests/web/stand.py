@@ -28,7 +28,7 @@ if __name__ == "__main__":
 
 from agent_box import config, errors
 from agent_box.web.app import application
-from agent_box.web.files import Uploads
+from agent_box.web.uploads import Uploads
 
 TERMINAL = """<!doctype html><html lang="en"><title>Terminal</title>
 <style>body{margin:0;background:#161614;color:#d8d6d0;font:13px/1.4 monospace;padding:8px}

@@ -1,16 +1,10 @@
-"""Downloads that never run and never lead out; uploads that arrive whole or not at all."""
+"""Downloads that never run and never lead out."""
 
 from __future__ import annotations
 
 import os
-import socket
-import threading
-import time
 
 import pytest
-
-from agent_box.web.answers import Refusal
-from agent_box.web.files import clean_name
 
 
 @pytest.fixture
@@ -114,86 +108,3 @@ def test_removing_downloads(web, downloads):
         assert raw.split()[1] in (b"404", b"403"), path
     assert (web.home / "kept").exists()
     assert (downloads / "dir").is_dir()
-
-
-def upload(web, name, data, **headers):
-    kind = {"Content-Type": "application/octet-stream", **headers}
-    return web.call("PUT", f"uploads/{name}", data=data, headers=kind)
-
-
-def test_uploads_keep_their_name_or_get_a_similar_one(web):
-    content = os.urandom(3_000_000)
-    stored = upload(web, "a%20b.tar.gz", content)
-    assert stored.status_code == 201
-    assert stored.json() == {
-        "name": "a b.tar.gz",
-        "path": "~/uploads/a b.tar.gz",
-        "size": 3_000_000,
-    }
-    assert (web.home / "uploads/a b.tar.gz").read_bytes() == content
-    assert upload(web, "a%20b.tar.gz", b"2").json()["name"] == "a b.tar-2.gz"
-    assert (web.home / "uploads/a b.tar.gz").read_bytes() == content
-    assert upload(web, "empty", b"").json()["size"] == 0
-    assert {path.name[0] for path in (web.home / "uploads").iterdir()} <= {"a", "e"}
-    assert web.get("api/uploads").json()["used"] == 3_000_001
-    assert web.call("DELETE", "uploads/empty").status_code == 200
-
-
-@pytest.mark.parametrize("name", ["..", ".ssh", "", "a\nb", "a\0b", "x" * 201, "\ud800", "dir/"])
-def test_names_that_an_upload_cannot_have(name):
-    with pytest.raises(Refusal):
-        clean_name(name)
-
-
-def test_names_lose_their_directory(web):
-    assert clean_name("C:\\Users\\me\\x.txt") == "x.txt"
-    assert upload(web, "a/b", b"x").status_code == 400
-    assert upload(web, "a%2Fb", b"x").json()["name"] == "b"
-
-
-def test_more_than_fits(web):
-    big = upload(web, "big", b"x" * (51 << 20))
-    assert big.status_code == 413
-    assert big.json()["error"]["code"] == "full"
-    assert list((web.home / "uploads").iterdir()) == []
-
-    def endless():
-        for _ in range(60):
-            yield b"x" * (1 << 20)
-
-    assert upload(web, "big", endless()).status_code == 413  # no length announced
-    assert list((web.home / "uploads").iterdir()) == []
-
-
-def test_an_upload_that_breaks_off_leaves_nothing(web):
-    head = (
-        f"PUT /{web.stand.user}/api/uploads/x HTTP/1.1\r\nHost: x\r\nOrigin: {web.stand.origin}\r\n"
-        "Content-Type: application/octet-stream\r\nContent-Length: 1000000\r\n\r\n"
-    )
-    with socket.create_connection(web.stand.listener.getsockname()) as link:
-        link.sendall(head.encode() + b"x" * 500_000)
-        time.sleep(0.3)
-    deadline = time.monotonic() + 5
-    while list((web.home / "uploads").iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_uploads_never_follow_a_link(web):
-    (web.home / "elsewhere").mkdir()
-    (web.home / "uploads").symlink_to(web.home / "elsewhere")
-    assert upload(web, "x", b"x").status_code == 409
-    assert list((web.home / "elsewhere").iterdir()) == []
-
-
-def test_two_of_one_name_at_once(web):
-    names = []
-    threads = [
-        threading.Thread(target=lambda: names.append(upload(web, "same.txt", b"x").json()["name"]))
-        for _ in range(5)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(names)) == 5

@@ -24,11 +24,12 @@ from agent_box.web.api import Api
 from agent_box.web.assets import Markup
 from agent_box.web.events import MAX_STREAMS, Feed
 from agent_box.web.facts import Facts
-from agent_box.web.files import Uploads
 from agent_box.web.guard import Guard
 from agent_box.web.hooks import Hooks
 from agent_box.web.order import Order
 from agent_box.web.transfer import Transfer
+from agent_box.web.tus import Tus, speaking
+from agent_box.web.uploads import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -126,10 +127,13 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
     feed.watch(lambda: _watch(user, feed))
     pages = Pages(box, user, feed)
     api = Api(box, user, link, feed, order, Facts(box, user))
-    transfer = Transfer(user, host(box), uploads or Uploads(user.home))
+    uploads = uploads or Uploads(user.home)
+    transfer = Transfer(user, host(box), uploads)
+    tus = Tus(user.name, uploads)
     hooks = Hooks(box, user, link)
     base = f"/{user.name}"
     one = f"{base}/api/sessions/{{name}}"
+    parts = f"{base}/api/partial-uploads"
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -177,6 +181,11 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
             Route(f"{base}/api/uploads", transfer.uploads, methods=["GET"]),
             Route(f"{base}/api/uploads/{{path:path}}", transfer.upload, methods=["PUT"]),
             Route(f"{base}/api/uploads/{{path:path}}", transfer.remove_upload, methods=["DELETE"]),
+            Route(parts, speaking(tus.options), methods=["OPTIONS"]),
+            Route(parts, speaking(tus.create), methods=["POST"]),
+            Route(f"{parts}/{{id}}", speaking(tus.progress), methods=["HEAD"]),
+            Route(f"{parts}/{{id}}", speaking(tus.append), methods=["PATCH"]),
+            Route(f"{parts}/{{id}}", speaking(tus.discard), methods=["DELETE"]),
         ],
         exception_handlers={
             AgentBoxError: _refused,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from agent_box.web import answers
+from agent_box.web import answers, tus
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -52,13 +52,18 @@ class Guard:
             return None
         if not self._own_page(headers):
             return HTTPStatus.FORBIDDEN, "origin", _FOREIGN
-        wanted = (
-            "application/octet-stream"
-            if path.startswith(f"/{self._user}/api/uploads/") and method == "PUT"
-            else "application/json"
-        )
+        if path.startswith(f"/{self._user}/api/partial-uploads") and method != "PATCH":
+            # A protocol with a header of its own, which does the same as the types below.
+            wanted = "" if tus.HEADER in headers else "application/json"
+        elif path.startswith(f"/{self._user}/api/partial-uploads/"):
+            wanted = tus.CONTENT
+        elif path.startswith(f"/{self._user}/api/uploads/") and method == "PUT":
+            wanted = "application/octet-stream"
+        else:
+            wanted = "application/json"
         # Types that no form of another site can send without asking first.
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
+        given = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if wanted and given != wanted:
             return (
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 "usage",

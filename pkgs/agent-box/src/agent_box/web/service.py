@@ -26,7 +26,10 @@ _UPLOAD = httpd.Limits(body=None, seconds=None)
 def limits(scope: Scope) -> httpd.Limits:
     """Return what a request may take: uploads count for themselves."""
     parts = scope["path"].split("/")
-    upload = scope["method"] == "PUT" and parts[2:4] == ["api", "uploads"]
+    upload = (scope["method"], *parts[2:4]) in (
+        ("PUT", "api", "uploads"),
+        ("PATCH", "api", "partial-uploads"),
+    )
     return _UPLOAD if upload else _CALL
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from agent_box.config import User
+    from agent_box.web.uploads import Uploads
 
 _VIEWABLE = frozenset(
     (
@@ -33,7 +34,7 @@ _VIEWABLE = frozenset(
 class Transfer:
     """Serves one user's files."""
 
-    def __init__(self, user: User, host: str, uploads: files.Uploads) -> None:
+    def __init__(self, user: User, host: str, uploads: Uploads) -> None:
         self._user = user
         self._host = host
         self._uploads = uploads
@@ -81,11 +82,17 @@ class Transfer:
         return answers.data(await asyncio.to_thread(self._uploads.listing))
 
     async def upload(self, request: Request) -> Response:
-        """Take a file."""
+        """Take a file in one request."""
         parts = _parts(request, 3)
         if len(parts) != 1:
             raise answers.Refusal(HTTPStatus.BAD_REQUEST, "usage", "a file has one name")
-        return answers.data(await self._uploads.take(request, parts[0]), HTTPStatus.CREATED)
+        length = request.headers.get("content-length")
+        if length is None:
+            text = "the request must say how long the file is (Content-Length)"
+            raise answers.Refusal(HTTPStatus.LENGTH_REQUIRED, "usage", text)
+        stream = request.stream().__aiter__()
+        stored = await self._uploads.take(parts[0], int(length), stream)
+        return answers.data(stored, HTTPStatus.CREATED)
 
     async def remove_upload(self, request: Request) -> Response:
         """Remove an upload."""

@@ -144,7 +144,11 @@ export function files(section, head) {
   head.append(h("a", { class: "button small", href: `${base}/downloads/` }, icon("download"), "All downloads"),
     h("button", { type: "button", class: "small primary", onclick: pick }, icon("upload"), "Send files"));
   section.append(h("p", { class: "hint" }, "Files you send arrive in ~/uploads; drop them anywhere on this page. What agents put into ~/downloads is here for you."));
+  const waiting = h("div", { class: "notice warn", hidden: true });
+  const room = h("p", { class: "hint" });
+  section.append(waiting);
   const body = table(section, "Files", ["Name", "Size", "Changed", ""]);
+  section.append(room);
   const load = loading(section, async () => {
     const [down, up] = await Promise.all([call("GET", "downloads"), call("GET", "uploads")]);
     const items = [...down.entries.slice(0, 20).map((entry) => ({ ...entry, where: "downloads" })), ...up.entries.slice(0, 20).map((entry) => ({ ...entry, where: "uploads" }))];
@@ -152,6 +156,11 @@ export function files(section, head) {
       h("th", { scope: "row" }, item.where === "downloads" ? h("a", { href: `${base}/downloads/${item.path}${item.directory ? "/" : ""}` }, `~/downloads/${item.name}`) : `~/uploads/${item.name}`),
       h("td", { class: "number" }, size(item.size)), h("td", {}, when(item.modified)),
       h("td", { class: "do" }, item.directory ? null : iconButton("close", `Remove ${item.name}`, () => remove(item)))), "No files yet.");
+    const stopped = up.partial.filter((item) => Date.now() / 1000 - item.changed > 20);
+    waiting.hidden = !stopped.length;
+    waiting.replaceChildren(...stopped.map((item) => h("p", {}, `${item.name} stopped half-way: ${size(item.offset)} of ${size(item.size)} are there. Send the same file again to go on. `,
+      h("button", { type: "button", class: "small", onclick: (event) => run(event.currentTarget, () => import("./sending.js").then(({ discard }) => discard(item.id)).then(load)) }, `Give up ${item.name}`))));
+    room.textContent = `${size(Math.max(0, up.quota - up.used))} of ${size(up.quota)} are free for uploads.`;
   });
   function remove(item) {
     form(`Remove ${item.name}?`, h("p", {}, "The file is gone for good."), "Remove", async () => {

@@ -71,9 +71,9 @@ export function read(status, text) {
   return content;
 }
 
-/** Whether somebody has typed something that would be lost. */
+/** Whether somebody has typed something that would be lost, or is sending something. */
 function dirty() {
-  return [...document.querySelectorAll("form[data-keep]")].some((form) =>
+  return document.querySelector("[data-busy]") !== null || [...document.querySelectorAll("form[data-keep]")].some((form) =>
     form.checkVisibility() && [...form.elements].some((field) => field.value && field.value !== field.defaultValue && /^(TEXTAREA|INPUT)$/.test(field.tagName)));
 }
 
