@@ -10,25 +10,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
 
-  # name of the agent -> attribute of the package, and the program in it
-  catalogue = {
-    claude = {
-      package = "claude-code";
-      program = "claude";
-    };
-    codex = {
-      package = "codex";
-      program = "codex";
-    };
-    opencode = {
-      package = "opencode";
-      program = "opencode";
-    };
-    pi = {
-      package = "pi-coding-agent";
-      program = "pi";
-    };
-  };
+  catalogue = cfg.agentCatalogue;
   names = lib.attrNames catalogue;
 
   packageOption =
@@ -95,6 +77,16 @@ in
       '';
     };
 
+    agentCatalogue = mkOption {
+      type = types.attrsOf (
+        types.submodule {
+          options = lib.genAttrs [ "package" "program" ] (_: mkOption { type = types.str; });
+        }
+      );
+      internal = true;
+      description = "The agents that a box knows, each with its package and the program in it.";
+    };
+
     agentPrograms = mkOption {
       type = types.attrsOf types.str;
       internal = true;
@@ -105,6 +97,8 @@ in
 
   config = lib.mkMerge [
     {
+      services.agent-box.agentCatalogue = import ./catalogue.nix;
+
       # claude-code is the only unfree one. A host that brings its own instance of
       # nixpkgs decides there, and must not meet a definition here.
       nixpkgs.config = lib.mkIf (!options.nixpkgs.pkgs.isDefined) {

@@ -4,6 +4,7 @@
 let
   inherit (lib) mkDefault mkOption types;
   cfg = config.services.agent-box;
+  agents = lib.concatMapStringsSep "|" (agent: agent.program) (lib.attrValues cfg.agentCatalogue);
 in
 {
   options.services.agent-box.protectMemory = mkOption {
@@ -37,7 +38,7 @@ in
         "--avoid"
         "^[.]?(sshd.*|systemd|systemd-.*|dbus-.*|caddy|ttyd|tmux.*|agent-box-.*|amazon-ssm-.*|ssm-.*|nix-daemon)(-wrapped)?$"
         "--prefer"
-        "^[.]?(node|bun|claude|codex|opencode|pi)(-wrap.*)?$"
+        "^[.]?(node|bun|${agents})(-wrap.*)?$"
       ];
     };
 

@@ -4,15 +4,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
 
-  agentType = types.nullOr (
-    types.enum [
-      "claude"
-      "codex"
-      "opencode"
-      "pi"
-      "shell"
-    ]
-  );
+  agentType = types.nullOr (types.enum (lib.attrNames cfg.agentCatalogue ++ [ "shell" ]));
 
   # Options that a session has of its own and that a user without `sessions`
   # has for its session `main`.

@@ -141,14 +141,7 @@ in
     };
 
     hookSessionAgent = mkOption {
-      type = types.nullOr (
-        types.enum [
-          "claude"
-          "codex"
-          "opencode"
-          "pi"
-        ]
-      );
+      type = types.nullOr (types.enum (lib.attrNames cfg.agentCatalogue));
       default = null;
       description = "Agent in sessions of standing watches. Null: {option}`services.agent-box.agent`.";
     };

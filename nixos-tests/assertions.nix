@@ -293,6 +293,14 @@ let
     "a browser" = web { };
     "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
     "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };
+    "another agent" =
+      session "main" { agent = "gemini"; }
+      // {
+        agentCatalogue.gemini = {
+          package = "hello";
+          program = "hello";
+        };
+      };
     "the longest names" = session (lib.concatStrings (lib.replicate 150 "a")) { };
     "the sudo command of the README" = sudo "/run/current-system/sw/bin/systemctl reload caddy.service";
     "a sudo command with an escaped colon" = sudo "/run/current-system/sw/bin/true a\\:b";

@@ -20,9 +20,6 @@ MAX_LENGTH = 150
 SHELL = "shell"
 """The agent id that stands for the user's login shell; always there."""
 
-AGENTS = ("claude", "codex", "opencode", "pi", SHELL)
-"""Every agent id this version can drive, installed or not."""
-
 _CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _LAST_COUNTER = 9
 
@@ -77,10 +74,9 @@ def check_agent(agent: str, installed: Iterable[str]) -> str:
     known = sorted({*installed, SHELL})
     if agent in known:
         return agent
-    choices = ", ".join(known)
-    if agent in AGENTS:
-        raise UsageError(f"the agent {agent} is not installed on this box; choose one of {choices}")
-    raise UsageError(f"{quote(agent)} is not an agent; choose one of {choices}")
+    raise UsageError(
+        f"{quote(agent)} is not an agent of this box; choose one of {', '.join(known)}"
+    )
 
 
 def derive(

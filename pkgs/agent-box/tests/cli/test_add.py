@@ -112,7 +112,7 @@ def test_a_long_prompt_through_a_real_process(box):
         (["a b"], "letters"),
         (["x" * 151], "150"),
         (["--agent", "emacs"], "not an agent"),
-        (["--agent", "pi"], "not installed"),
+        (["--agent", "pi"], "not an agent of this box"),
         (["--agent", "shell", "--prompt", "x"], "shell takes no prompt"),
         (["--agent"], "expected one argument"),
         (["--prompt", "--cwd", "/"], "expected one argument"),

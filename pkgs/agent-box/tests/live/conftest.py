@@ -45,16 +45,21 @@ class LiveBox:
             "ANTHROPIC_API_KEY=sk-test\nFROM_ENV_FILE='a b'\n"
         )
         self.install_agent()
-        self.launch = self.program("launch", "agent_box.supervisor.launch")
-        self.supervise = self.program("supervise", "agent_box.supervisor.main")
+        self.use_package(PACKAGE)
         self.write_config(seed)
         self.tmux: subprocess.Popen | None = None
         self.supervisor: subprocess.Popen | None = None
         self.children: list[subprocess.Popen] = []
 
+    def use_package(self, package: Path) -> None:
+        """Run what is below `package`; takes effect with the next start."""
+        self.package = package
+        self.launch = self.program("launch", "agent_box.supervisor.launch")
+        self.supervise = self.program("supervise", "agent_box.supervisor.main")
+
     def program(self, name: str, module: str) -> Path:
         path = self.root / name
-        src = str(PACKAGE / "src")
+        src = str(self.package / "src")
         path.write_text(PROGRAM.format(python=sys.executable, src=src, module=module))
         path.chmod(0o755)
         return path

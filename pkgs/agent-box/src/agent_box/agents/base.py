@@ -196,6 +196,10 @@ class Agent:
         """
         return None
 
+    def transcript(self, ctx: Context) -> Path | None:
+        """Return the file in which the agent keeps this session's conversation; None without."""
+        return None
+
     def signed_in(self, ctx: Context) -> bool | None:
         """Return whether credentials are in place; None when that cannot be told."""
         return None

@@ -122,6 +122,10 @@ class Claude(Agent):
         newest, transcripts = _chain(ctx)
         return newest if any(_spoken(path) for path in reversed(transcripts)) else None
 
+    def transcript(self, ctx: Context) -> Path | None:
+        """Return the transcript of the newest conversation."""
+        return next(iter(reversed(_chain(ctx)[1])), None)
+
     def signed_in(self, ctx: Context) -> bool | None:
         """Look for credentials where claude does: environment, settings, its own store."""
         config = _config_directory(ctx)

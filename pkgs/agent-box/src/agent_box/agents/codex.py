@@ -100,6 +100,12 @@ class Codex(Agent):
         # Without a stamp it may be a sibling's. With the kickoff prompt it has one.
         return plain[0] if len(plain) == 1 and not ctx.entry.initial_prompt else None
 
+    def transcript(self, ctx: Context) -> Path | None:
+        """Return the rollout of this session."""
+        conversation = self.conversation(ctx) or ctx.record.conversation
+        rollouts = _newest_first(_home(ctx) / "sessions")
+        return next((path for path in rollouts if path.stem[-36:] == conversation), None)
+
     def signed_in(self, ctx: Context) -> bool | None:
         """Look for stored credentials, or for a model provider that needs none of OpenAI's."""
         stored = read_json(_home(ctx) / "auth.json") or {}

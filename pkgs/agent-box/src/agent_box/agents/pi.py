@@ -48,9 +48,14 @@ class Pi(Agent):
     def conversation(self, ctx: Context) -> str | None:
         """Return the id under which a session file of ours exists."""
         for identity in (ctx.record.conversation, ctx.record.launch_id):
-            if identity and valid_uuid(identity) and _has_file(ctx, identity):
+            if identity and valid_uuid(identity) and _file(ctx, identity):
                 return identity
         return None
+
+    def transcript(self, ctx: Context) -> Path | None:
+        """Return the session file of this session's conversation."""
+        conversation = self.conversation(ctx)
+        return None if conversation is None else _file(ctx, conversation)
 
     def signed_in(self, ctx: Context) -> bool | None:
         """Return whether pi knows any provider: stored login, environment, own models."""
@@ -78,7 +83,7 @@ class Pi(Agent):
         return None
 
 
-def _has_file(ctx: Context, identity: str) -> bool:
+def _file(ctx: Context, identity: str) -> Path | None:
     configured = ctx.env.get("PI_CODING_AGENT_SESSION_DIR")
     sessions = Path(configured) if configured else _agent_directory(ctx) / "sessions"
     ending = f"_{identity}.jsonl"
@@ -86,11 +91,10 @@ def _has_file(ctx: Context, identity: str) -> bool:
     folder = sessions / _folder(ctx.entry.working_directory)
     for directory in (folder, sessions):
         try:
-            if any(path.name.endswith(ending) for path in directory.iterdir()):
-                return True
-        except OSError:
+            return next(path for path in directory.iterdir() if path.name.endswith(ending))
+        except (OSError, StopIteration):
             continue
-    return False
+    return None
 
 
 def _folder(directory: str) -> str:

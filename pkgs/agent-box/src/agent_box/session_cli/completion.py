@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_box import naming
+from agent_box import agents
 from agent_box.session_cli import PROGRAM
 from agent_box.session_cli import parser as grammar
 
@@ -61,7 +61,7 @@ _agent_box_session() {{
     case $previous in
         {"|".join(_DIRECTORIES)}) mapfile -t COMPREPLY < <(compgen -d -- "$current"); return ;;
         {"|".join(_FILES)}) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
-        --agent) words='{" ".join(naming.AGENTS)}' ;;
+        --agent) words='{" ".join(agents.names())}' ;;
         --state) words='{" ".join(grammar.STATES)}' ;;
     esac
     if [ -z "$words" ]; then
@@ -101,7 +101,7 @@ _agent_box_session() {{
     case $previous in
         {"|".join(_DIRECTORIES)}) _files -/; return ;;
         {"|".join(_FILES)}) _files; return ;;
-        --agent) compadd -- {" ".join(naming.AGENTS)}; return ;;
+        --agent) compadd -- {" ".join(agents.names())}; return ;;
         --state) compadd -- {" ".join(grammar.STATES)}; return ;;
     esac
     case $verb in
@@ -139,7 +139,7 @@ def fish() -> str:
             elif choice in _DIRECTORIES:
                 extra = " -x -a '(__fish_complete_directories)'"
             elif choice == "--agent":
-                extra = f" -x -a '{' '.join(naming.AGENTS)}'"
+                extra = f" -x -a '{' '.join(agents.names())}'"
             elif choice == "--state":
                 extra = f" -x -a '{' '.join(grammar.STATES)}'"
             if choice.startswith("--"):

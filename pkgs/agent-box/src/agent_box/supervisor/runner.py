@@ -334,7 +334,7 @@ class Supervisor(Intake):
     def refresh_delivery(self) -> None:
         """Look whether kickoff prompts that are under way have arrived."""
         for session in self.sessions.values():
-            if session.prompt_pending and session.alive and session.entry.agent in agents.NAMES:
+            if session.prompt_pending and session.alive:
                 with contextlib.suppress(OSError, KeyError):
                     self.lifecycle.note_delivery(session, agents.get(session.entry.agent))
 
