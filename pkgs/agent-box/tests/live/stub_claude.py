@@ -41,6 +41,8 @@ def obey(command, conversation):
         subprocess.run(rest, shell=True, check=False)
     elif word == "say":
         append(transcript(conversation), {"said": rest})
+    elif word == "prompt":
+        append(transcript(conversation), {"said": command.strip()})
     elif word == "print":
         print(rest.replace("\\n", "\n"), flush=True)
     elif word == "later":

@@ -200,6 +200,25 @@ class Agent:
         """Return the file in which the agent keeps this session's conversation; None without."""
         return None
 
+    def heard(self, ctx: Context, text: str) -> bool | None:
+        """Return whether the agent has taken `text` as a message; None when that cannot be told.
+
+        The answer is what the agent itself has stored: its transcript, a JSON document a line.
+        """
+        path = self.transcript(ctx)
+        if path is None:
+            return None
+        import json
+        import mmap
+
+        # As a whole string: a short prompt may occur within anything.
+        forms = [json.dumps(text.strip(), ensure_ascii=yes).encode() for yes in (False, True)]
+        try:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+                return any(data.find(form) >= 0 for form in forms)
+        except (OSError, ValueError):  # ValueError: it is empty
+            return None
+
     def signed_in(self, ctx: Context) -> bool | None:
         """Return whether credentials are in place; None when that cannot be told."""
         return None

@@ -16,6 +16,9 @@ from agent_box import agents
 from agent_box.supervisor.reconcile import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from agent_box.agents.base import Agent
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
 
@@ -26,6 +29,9 @@ CHECK = 5.0
 
 SETTLE = 0.5
 """Seconds that a screen must stay the same before something is typed into it."""
+
+WITNESS = 60
+"""Looks, at that distance, for a pasted prompt in what the agent has stored."""
 
 PATIENCE = 240
 """Looks at a screen that does not settle before typing is given up."""
@@ -75,6 +81,10 @@ class Prompts:
             pane, prompt = session.pane, session.entry.initial_prompt
             if not self._held(session) or pane is None or prompt is None:
                 return
+            if await asyncio.to_thread(agent.heard, ctx, prompt):
+                # It was pasted, and then the supervisor or the machine went.
+                await self._delivered(session)
+                return
             if agent.conversation(ctx) is None:
                 log.info("session %s: starts again with its kickoff prompt", session.name)
                 supervisor.watchers.forget(session.id)
@@ -86,34 +96,59 @@ class Prompts:
                 return
             self._typing.add(session.id)
         try:
-            await self._type(session, prompt, once=True)
+            # What cannot be told afterwards is marked before: rather lost in that moment than
+            # given twice.
+            if await asyncio.to_thread(agent.heard, ctx, prompt) is None:
+                await self._type(session, prompt, before=self._delivered)
+            elif await self._type(session, prompt):
+                await self._witness(session, agent, prompt)
         finally:
             self._typing.discard(session.id)
 
-    async def _type(self, session: Session, text: str, *, once: bool = False) -> None:
+    async def _witness(self, session: Session, agent: Agent, prompt: str) -> None:
+        """Mark a prompt as delivered once the agent has stored it."""
+        for _ in range(WITNESS):
+            ctx = self.supervisor.lifecycle.context(session)
+            if await asyncio.to_thread(agent.heard, ctx, prompt):
+                break
+            await asyncio.sleep(SETTLE)
+        # Without a sign that it arrived it is not typed again and again.
+        await self._delivered(session)
+
+    async def _delivered(self, session: Session) -> None:
+        session.record.prompted = session.record.delivered = True
+        await asyncio.to_thread(self.supervisor.records.save, session.record, durable=True)
+        self.supervisor.publish()
+
+    async def _type(
+        self,
+        session: Session,
+        text: str,
+        *,
+        before: Callable[[Session], Awaitable[None]] | None = None,
+    ) -> bool:
         """Paste `text` and press Enter once the agent shows an input that waits.
 
-        With `once` it is the kickoff prompt, which is never delivered again.
+        `before` is called when it does. Returns whether that happened.
         """
         supervisor = self.supervisor
         pane = session.pane
         if pane is None:
-            return
+            return False
         agent = agents.get(session.entry.agent)
-        before = ""
+        earlier = ""
         for _ in range(PATIENCE):
             await asyncio.sleep(SETTLE)
             now = session.pane
             if now is None or now.launch != pane.launch or not session.alive:
-                return
+                return False
             screen = await supervisor.tmux.capture(pane.pane)
             waits = agent.attention(supervisor.lifecycle.context(session), screen) is None
-            if screen.strip() and screen == before and waits:
-                if once:
-                    # Marked just before: rather lost in this moment than given twice.
-                    session.record.prompted = session.record.delivered = True
-                    await asyncio.to_thread(supervisor.records.save, session.record, durable=True)
+            if screen.strip() and screen == earlier and waits:
+                if before is not None:
+                    await before(session)
                 await supervisor.tmux.paste(pane.pane, text, enter=True)
-                return
-            before = screen
+                return True
+            earlier = screen
         log.warning("session %s never showed an input to type into", session.name)
+        return False
