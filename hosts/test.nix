@@ -13,8 +13,13 @@
         sudoAllowlist = [
           "/run/current-system/sw/bin/systemctl reload agent-box-sudo-probe.service"
         ];
+        mayUpdate = true;
       };
       bob.sessions.main.agent = "shell";
+    };
+    selfUpdate = {
+      enable = true;
+      attribute = "box";
     };
     web = {
       enable = true;

@@ -58,6 +58,7 @@ in
       agents = lib.mapAttrs agentOf cfg.agentPrograms;
       users = lib.mapAttrs userOf cfg.users;
       web = cfg.web.document;
+      update = cfg.selfUpdate.document;
       cloud =
         if cfg.spotInterruption.enable then
           {

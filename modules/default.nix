@@ -13,6 +13,7 @@
     ./sandbox.nix
     ./sessions.nix
     ./sudo.nix
+    ./update.nix
     ./users.nix
     ./web
     ./webhook.nix

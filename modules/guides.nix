@@ -83,6 +83,14 @@ let
       ${address}/${name}/webhook/github, and the secret to enter there.
   '';
 
+  onUpdates = ''
+
+    ## Updates of the box
+    - `agent-box-update start` moves the whole box to the newest release: system, module and agent
+      CLIs. Only do that when you were asked to. Sessions go on, with their new programs after
+      their next restart; `agent-box-update status` tells how the last update ended.
+  '';
+
   addendum = text: lib.optionalString (text != "") "\n${text}";
 in
 {
@@ -111,6 +119,7 @@ in
           general name
           + lib.optionalString (hasWeb name) (inBrowser name)
           + lib.optionalString (hasWebhook name) (onWebhooks name)
+          + lib.optionalString (cfg.selfUpdate.enable && user.mayUpdate) onUpdates
           + addendum user.agentsMd;
       }
     ) told;

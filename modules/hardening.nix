@@ -128,11 +128,14 @@ rec {
   };
 
   # Loads rules into the firewall.
-  firewall = common // closed // {
-    CapabilityBoundingSet = "CAP_NET_ADMIN";
-    RestrictAddressFamilies = [ "AF_NETLINK" ];
-    ProtectHome = true;
-  };
+  firewall =
+    common
+    // closed
+    // {
+      CapabilityBoundingSet = "CAP_NET_ADMIN";
+      RestrictAddressFamilies = [ "AF_NETLINK" ];
+      ProtectHome = true;
+    };
 
   # Reads the journal and bans as root. What nixpkgs closes already is not repeated.
   bans = {
@@ -200,6 +203,42 @@ rec {
     # The length of the queue of new connections is in /proc/sys.
     ProcSubset = "all";
   };
+
+  # Updates of the box, as root: asks for builds, sets the profile of the system, has
+  # systemd switch to it, all of it by sockets and below /nix/var.
+  update =
+    flake:
+    common
+    // {
+      NoNewPrivileges = true;
+      CapabilityBoundingSet = [
+        "CAP_CHOWN"
+        "CAP_DAC_OVERRIDE"
+        "CAP_FOWNER"
+      ];
+      ProtectControlGroups = true;
+      # nix reads settings and credentials of root there.
+      ProtectHome = "read-only";
+      ProtectHostname = true;
+      RestrictNamespaces = true;
+      ReadWritePaths = [
+        "-/nix/var"
+        "-${flake}"
+      ];
+      RestrictAddressFamilies = [
+        "AF_INET"
+        "AF_INET6"
+        "AF_NETLINK"
+        "AF_UNIX"
+      ];
+      IPAddressDeny = metadataAddresses;
+      # systemd switches, and is asked over its sockets.
+      InaccessiblePaths = [ ];
+      # nix reads /proc/self/mountinfo and the like.
+      ProcSubset = "all";
+      # With @resources: an evaluation takes a larger stack.
+      SystemCallFilter = [ "@system-service" ];
+    };
 
   # Workspace and settings of a user: files of the user, the supervisor's socket.
   workspace =

@@ -43,6 +43,7 @@ let
     "supervisor-"
     "systemd-"
     "terminal-"
+    "update-"
     "webhook-"
   ];
 

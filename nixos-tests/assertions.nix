@@ -44,6 +44,16 @@ let
       // options;
     };
 
+  update =
+    options:
+    user
+    // {
+      selfUpdate = {
+        enable = true;
+      }
+      // options;
+    };
+
   refused = {
     "no user" = {
       box = { };
@@ -256,6 +266,30 @@ let
       box.users.gate-unban = { };
       remedy = "Choose another";
     };
+    "user named like a socket of updates" = {
+      box.users.update-alice = { };
+      remedy = "Choose another";
+    };
+    "updates of a flake that is relative" = {
+      box = update { flake = "nixos"; };
+      remedy = "Write it out";
+    };
+    "updates of an address" = {
+      box = update { flake = "/etc/nixos#box"; };
+      remedy = "absolute path of a folder";
+    };
+    "updates to a name with a dot" = {
+      box = update { attribute = "box.example.com"; };
+      remedy = "nixos-rebuild --flake .#NAME";
+    };
+    "updates that nobody may start" = {
+      box = lib.recursiveUpdate (update { }) { users.alice.mayUpdate = false; };
+      remedy = "Set users.<name>.mayUpdate";
+    };
+    "updates by a pin file" = {
+      box = update { pinFile = "/etc/nixos/pin.nix"; };
+      remedy = "pinned in the flake.lock";
+    };
     "user named like a question to the gate" = {
       box.users.auth = { };
       remedy = "Choose another";
@@ -291,6 +325,7 @@ let
       agent = "codex";
     };
     "a browser" = web { };
+    "updates by the only user" = update { };
     "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
     "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };
     "another agent" =

@@ -41,6 +41,7 @@ let
     config = {
       _module.args.pkgs = pkgs;
       networking.fqdnOrHostName = "box";
+      networking.hostName = "box";
       nix.package = pkgs.nix;
       ids.uids.messagebus = 4;
       ids.gids.wheel = 1;

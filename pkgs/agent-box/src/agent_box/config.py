@@ -150,6 +150,22 @@ class Cloud(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What sessions are told instead of what is known."""
 
 
+class Update(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the box updates itself."""
+
+    flake: str
+    """Directory of the flake that the box is built from."""
+    input: str
+    """The input that the module comes from: it must only go forward."""
+    commands: dict[str, list[str]]
+    """argv of `resolve`, `build`, `switch`, `stop` (a switch) and `profile` (to set to a system,
+    the last argument); `{flake}` stands for the work copy of the flake.
+    """
+    users: list[str] = []
+    """Who may start an update."""
+    api: str = "https://api.github.com"
+
+
 class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole document."""
 
@@ -165,6 +181,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`None` where nothing is received."""
     cloud: Cloud | None = None
     """`None` where nobody watches for notices."""
+    update: Update | None = None
+    """`None` where the box is not updated from inside."""
 
     @property
     def host_label(self) -> str | None:

@@ -1,0 +1,166 @@
+"""The driver of NixOS tests, unmodified: it drives the portable guest, and accepts our scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_box_harness import guest
+from agent_box_harness.qemu import accelerator
+
+REPO = Path(__file__).resolve().parents[2]
+SCRIPT = REPO / "nixos-tests/scenario.py"
+SCENARIOS = ("test_boot.py", "test_seeds.py", "test_respawn.py")
+"""A power cycle, files of several users, and processes that die."""
+
+DRIVER = os.environ.get("AGENT_BOX_TEST_DRIVER") or shutil.which("nixos-test-driver")
+NIXPKGS = os.environ.get("AGENT_BOX_NIXPKGS", "")
+PREPEND = Path(NIXPKGS, "nixos/lib/test-script-prepend.py")
+TY = shutil.which("ty") or shutil.which("ty", path=str(Path(sys.executable).parent))
+
+
+def script_for(scenario: str, environment: Path) -> str:
+    """The test script as nixos-tests/default.nix writes it."""
+    text = SCRIPT.read_text()
+    assert text.count("@scenario@") == text.count("@environment@") == 1
+    path = REPO / "harness/scenarios" / scenario
+    return text.replace("@scenario@", str(path)).replace("@environment@", str(environment))
+
+
+def portable_guest(folder: Path) -> tuple[Path, Path]:
+    """The start script of a Debian guest, and what its scenarios must know of its speed."""
+    image = guest.build("test", repo=REPO, agents=False, progress=print)
+    environment = folder / "environment.json"
+    environment.write_text(json.dumps({"AGENT_BOX_TIME_FACTOR": str(accelerator().time_factor)}))
+    return image.driver_script(folder, name="machine"), environment
+
+
+def run_driver(folder: Path, start: Path, script: Path) -> subprocess.CompletedProcess[str]:
+    """Start the driver with the configuration that NixOS would write for one machine."""
+    config = {
+        "vms": {"machine": {"name": "machine", "start_script": str(start)}},
+        "containers": {},
+        "vlans": [],
+        "global_timeout": 3000,
+        "enable_ssh_backdoor": False,
+        "test_script": str(script),
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tmp").mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPO / "harness/src"),
+        "XDG_RUNTIME_DIR": str(folder / "tmp"),
+        "TERM": "dumb",
+    }
+    environment.pop("DISPLAY", None)
+    command = [str(DRIVER), "--config", str(folder / "config.json")]
+    return subprocess.run(
+        [*command, "--output_directory", str(folder)],
+        cwd=REPO, env=environment, stdin=subprocess.DEVNULL, text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(
+    DRIVER is None,
+    reason="no NixOS test driver: put nixos-test-driver on PATH, or name one in "
+    "AGENT_BOX_TEST_DRIVER (pip installs nixos/lib/test-driver/src of a nixpkgs checkout into "
+    "an environment of Python 3.13 with ptpython, colorama, pydantic, junit-xml, remote-pdb, "
+    "pytest, pexpect, requests, tenacity and pyyaml)",
+)
+def test_it_drives_the_portable_guest(tmp_path):
+    """Scenarios pass on the Debian guest with nothing of ours between it and the driver."""
+    start, environment = portable_guest(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text("\n".join(script_for(name, environment) for name in SCENARIOS))
+    result = run_driver(tmp_path, start, script)
+    assert result.returncode == 0, result.stdout[-8000:]
+    passed = [int(count) for count in re.findall(r"=+ (\d+) passed.* in [0-9.]+s", result.stdout)]
+    assert len(passed) == len(SCENARIOS), result.stdout[-8000:]
+    assert sum(passed) >= 10
+
+
+@pytest.mark.skipif(DRIVER is None, reason="no NixOS test driver (see the test above)")
+def test_it_reports_a_scenario_that_fails(tmp_path):
+    """A failing scenario, and one in which nothing ran, end the driver with a failure."""
+    start, environment = portable_guest(tmp_path)
+    failing = tmp_path / "test_failing.py"
+    failing.write_text(
+        "def test_failing(box):\n    box.succeed('systemctl is-active no.service')\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(script_for(str(failing), environment))
+    result = run_driver(tmp_path, start, script)
+    assert result.returncode == 1
+    assert "ended with pytest status 1" in result.stdout
+    assert "no.service" in result.stdout
+
+
+def with_types(script: str, machines: str) -> str:
+    """What the driver checks: its own definitions, the machines, the script."""
+    return f"{PREPEND.read_text()}{machines}\n{script}"
+
+
+@pytest.mark.skipif(
+    not PREPEND.is_file() or TY is None,
+    reason="needs ty, and AGENT_BOX_NIXPKGS=PATH of a nixpkgs checkout",
+)
+@pytest.mark.parametrize(
+    ("file", "machines"),
+    [
+        ("scenario.py", "machine = create_fake_qemu_machine()"),
+        ("image.py", ""),
+    ],
+)
+def test_scripts_pass_the_checks_of_the_driver(tmp_path, file, machines):
+    """The same two commands as in nixpkgs, nixos/lib/testing/driver.nix."""
+    checked = tmp_path / "testScriptWithTypes"
+    checked.write_text(with_types((REPO / "nixos-tests" / file).read_text(), machines))
+    driver = Path(NIXPKGS, "nixos/lib/test-driver/src")
+    site = [str(path) for path in Path(str(DRIVER)).parents[1].glob("lib/python*/site-packages")]
+    paths = [word for path in [str(driver), *site] for word in ("--extra-search-path", path)]
+    types = subprocess.run(
+        [str(TY), "check", "--python-version", "3.13", *paths, str(checked)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert types.returncode == 0, types.stdout + types.stderr
+    lint = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", str(checked)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert lint.returncode == 0, lint.stdout
+
+
+@pytest.mark.parametrize("file", ["scenario.py", "image.py"])
+def test_scripts_are_clean(tmp_path, file):
+    """Lint with the names that the driver defines; runs everywhere."""
+    names = "create_machine = subtest = None\n"
+    checked = tmp_path / "script.py"
+    checked.write_text(names + (REPO / "nixos-tests" / file).read_text())
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E9"]
+    result = subprocess.run(
+        [*command, str(checked)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_every_need_of_a_scenario_is_provided_for():
+    """nixos-tests/default.nix reads needs out of the files: it must find what pytest finds."""
+    table = (REPO / "nixos-tests/needs.nix").read_text()
+    provided = set(re.findall(r"^    ([a-z-]+) = given", table, re.MULTILINE))
+    for path in (REPO / "harness/scenarios").glob("test_*.py"):
+        text = path.read_text()
+        calls = re.findall(r"mark\.needs\(([^)]*)\)", text)
+        assert len(calls) == len(re.findall(r"\bneeds\(", text)), f"{path}: spell out mark.needs"
+        for call in calls:
+            words = re.findall(r'"([a-z-]+)"', call)
+            assert words, f"{path}: needs({call}) are no plain words"
+            assert set(words) <= provided, path
