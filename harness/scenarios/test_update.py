@@ -87,7 +87,7 @@ def is_consistent(box: Box, system: str) -> None:
 
 def ended(box: Box) -> None:
     """Wait until the unit and its end have run."""
-    box.wait_until_succeeds(f"! systemctl is-active {UNIT} | grep -x -e 'activating' -e 'deactivating'")
+    box.wait_until_fails(f"systemctl is-active {UNIT} | grep -e '^activating' -e '^deactivating'")
 
 
 def test_update(box: Box):

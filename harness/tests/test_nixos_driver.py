@@ -72,9 +72,9 @@ def run_driver(folder: Path, start: Path, script: Path) -> subprocess.CompletedP
 @pytest.mark.skipif(
     DRIVER is None,
     reason="no NixOS test driver: put nixos-test-driver on PATH, or name one in "
-    "AGENT_BOX_TEST_DRIVER (pip installs nixos/lib/test-driver/src of a nixpkgs checkout into "
-    "an environment of Python 3.13 with ptpython, colorama, pydantic, junit-xml, remote-pdb, "
-    "pytest, pexpect, requests, tenacity and pyyaml)",
+    "AGENT_BOX_TEST_DRIVER (in an environment of Python 3.13, pip installs it from "
+    "nixos/lib/test-driver/src of a nixpkgs checkout, ./harness, and ptpython, colorama, pydantic, "
+    "junit-xml and remote-pdb, which it needs)",
 )
 def test_it_drives_the_portable_guest(tmp_path):
     """Scenarios pass on the Debian guest with nothing of ours between it and the driver."""
