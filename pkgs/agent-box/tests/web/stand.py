@@ -368,6 +368,12 @@ class Stand:
                 },
                 "sessionArgs": ["--model", "sonnet"],
             },
+            "update": {
+                "flake": "/etc/nixos",
+                "input": "agent-box",
+                "commands": {},
+                "users": [self.user],
+            },
         }
 
     def start(self, supervisor: bool = True) -> None:

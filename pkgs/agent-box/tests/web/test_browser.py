@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from agent_box.subscriptions import actions
 from agent_box.subscriptions.place import DISPATCH, key_of, state_dir
+from agent_box.update import request, status
 
 CHROMIUM = shutil.which("chromium")
 AXE = next(
@@ -286,6 +288,34 @@ def test_webhooks(page, stand):
     watch.get_by_role("button", name="Remove watch").click()
     here.locator("dialog").get_by_role("button", name="Remove watch").click()
     card.get_by_text("No standing watches.").wait_for()
+
+
+def test_update(page, stand, tmp_path, monkeypatch):
+    monkeypatch.setattr(status, "STATE", tmp_path)
+    monkeypatch.setattr(request, "SOCKETS", tmp_path)
+    here = page("settings/")
+    card = here.locator("#update")
+    card.get_by_text("It was never updated from here.").wait_for()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / f"{stand.user}.sock"))
+        listener.listen()
+        listener.settimeout(20)
+        card.get_by_role("button", name="Update box").click()
+        here.locator("dialog").get_by_role("button", name="Update box").click()
+        listener.accept()[0].close()
+    here.get_by_text("The update was started.").wait_for()
+    now = status.Status(phase="building", started=time.time(), message="building the new system",
+                        before={"agent-box": "a" * 40}, to={"agent-box": "b" * 40})  # fmt: skip
+    status.write(now, tmp_path)
+    here.reload()
+    card.get_by_text("building the new system …").wait_for()
+    assert card.locator("[aria-current=step]").inner_text() == "Build"
+    assert card.get_by_role("button", name="Update box").is_disabled()
+    # the end shows by itself
+    status.write(status.ended(now, "partly", "the new system runs, but look"), tmp_path)
+    card.get_by_text("the new system runs, but look.").wait_for()
+    card.get_by_text(f"agent-box: {'a' * 12} to {'b' * 12}").wait_for()
+    assert card.get_by_role("button", name="Update box").is_enabled()
 
 
 @pytest.mark.skipif(AXE is None, reason="axe-core is not installed")

@@ -4,48 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_box import config
-from agent_box.errors import AgentBoxError, ConflictError, InternalError, NotFoundError
-from agent_box.update import status
+from agent_box.errors import AgentBoxError, InternalError
+from agent_box.update import request, status
 from agent_box.update.lockfile import short
 
-SOCKETS = Path("/run/agent-box-update")
-"""A socket per user who may start an update; connecting starts it."""
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PATIENCE = 10.0
 """Seconds in which an update that was asked for begins."""
-
-
-def socket_of(user: str) -> Path:
-    """Return the socket with which `user` starts an update."""
-    return SOCKETS / f"{user}.sock"
-
-
-def start(box: config.Box, user: str) -> None:
-    """Ask for an update. What is asked while one runs is the same one."""
-    if box.update is None:
-        raise NotFoundError("this box is not updated from inside: ask whoever administers it")
-    if user not in box.update.users:
-        raise ConflictError(
-            f"{user} may not update this box: whoever administers it can allow it with "
-            f"services.agent-box.users.{user}.mayUpdate"
-        )
-    path = socket_of(user)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        try:
-            client.settimeout(PATIENCE)
-            client.connect(str(path))
-        except OSError as error:
-            raise InternalError(
-                f"{path} cannot be used ({error.strerror or error}): look whether "
-                f"agent-box-update-{user}.socket is active, and into `journalctl -u "
-                "agent-box-update`"
-            ) from None
 
 
 def describe(found: status.Status) -> str:
@@ -65,7 +37,7 @@ def describe(found: status.Status) -> str:
     return "\n".join(lines) + "\n"
 
 
-def follow(since: float, state: Path = status.STATE) -> status.Status:
+def follow(since: float, state: Path | None = None) -> status.Status:
     """Print phases until the update that began after `since` has ended; return its end."""
     seen = ""
     deadline = time.monotonic() + PATIENCE
@@ -100,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
         box = config.load()
         user = config.current_user(box).name if os.getuid() else "root"
         since = time.time()
-        start(box, user)
+        request.start(box, user)
         if options.no_wait:
             return
         found = follow(since)

@@ -52,9 +52,9 @@ class Status(msgspec.Struct, kw_only=True, rename="camel"):
         return self.result is None and self.started > 0
 
 
-def read(state: Path = STATE) -> Status:
+def read(state: Path | None = None) -> Status:
     """Return the status; that of a box which was never updated is `done` without a result."""
-    path = state / FILE
+    path = (state or STATE) / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Status)
     except FileNotFoundError:

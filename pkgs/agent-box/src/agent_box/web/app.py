@@ -19,6 +19,7 @@ from starlette.routing import Route
 from agent_box.errors import AgentBoxError
 from agent_box.link import Link
 from agent_box.subscriptions.place import state_dir
+from agent_box.update import status
 from agent_box.web import answers, assets
 from agent_box.web.api import Api
 from agent_box.web.assets import Markup
@@ -29,6 +30,7 @@ from agent_box.web.hooks import Hooks
 from agent_box.web.order import Order
 from agent_box.web.transfer import Transfer
 from agent_box.web.tus import Tus, speaking
+from agent_box.web.updates import Updates
 from agent_box.web.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -131,6 +133,7 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
     transfer = Transfer(user, host(box), uploads)
     tus = Tus(user.name, uploads)
     hooks = Hooks(box, user, link)
+    updates = Updates(box, user)
     base = f"/{user.name}"
     one = f"{base}/api/sessions/{{name}}"
     parts = f"{base}/api/partial-uploads"
@@ -174,6 +177,8 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
             Route(f"{base}/api/box", api.facts, methods=["GET"]),
             Route(f"{base}/api/webhooks", hooks.show, methods=["GET"]),
             Route(f"{base}/api/webhooks/unsubscribe", hooks.unsubscribe, methods=["POST"]),
+            Route(f"{base}/api/update", updates.show, methods=["GET"]),
+            Route(f"{base}/api/update", updates.start, methods=["POST"]),
             Route(f"{base}/api/downloads", transfer.downloads_list, methods=["GET"]),
             Route(
                 f"{base}/api/downloads/{{path:path}}", transfer.remove_download, methods=["DELETE"]
@@ -201,8 +206,8 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
 
 
 async def _watch(user: User, feed: Feed) -> None:
-    """Tell of changes to secrets, files and subscriptions, whoever makes them."""
-    places = {user.config_dir: "env"}
+    """Tell of changes to secrets, files, subscriptions and updates, whoever makes them."""
+    places = {user.config_dir: "env", status.STATE: "update"}
     places |= {user.home / name: "files" for name in ("downloads", "uploads")}
     places[state_dir(user.home)] = "webhooks"
     try:
@@ -217,6 +222,8 @@ async def _watch(user: User, feed: Feed) -> None:
                     feed.publish("files", {})
                 elif kind == "webhooks" and name.endswith(".json"):
                     feed.publish("webhooks", {})
+                elif kind == "update" and name == status.FILE:
+                    feed.publish("update", {})
                 elif kind == "env" and name == user.env_path.name:
                     feed.publish("env", {})
     except OSError as error:

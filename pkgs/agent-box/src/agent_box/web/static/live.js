@@ -63,10 +63,11 @@ const handlers = {
   env: () => tell("env"),
   files: () => tell("files"),
   webhooks: () => tell("webhooks"),
+  update: () => tell("update"),
   alive() {},
 };
 
-const QUIET = new Set(["env", "files", "webhooks", "alive"]);
+const QUIET = new Set(["env", "files", "webhooks", "update", "alive"]);
 
 let source = null;
 let silence = 0;

@@ -2,6 +2,7 @@
 import { $, h } from "./core.js";
 import * as cards from "./cards.js";
 import { notice, start } from "./live.js";
+import { update } from "./updates.js";
 import { webhooks } from "./webhooks.js";
 
 const all = [
@@ -13,7 +14,7 @@ const all = [
   // Places of parts that are not there yet: without a card they show nothing.
   ["connections", "Connections", null],
   ["webhooks", "Webhooks", webhooks],
-  ["update", "Update", null],
+  ["update", "Update", update],
 ];
 
 for (const [id, title, card] of all) {
