@@ -11,7 +11,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from agent_box import intent
+from agent_box import intent, naming
 from agent_box.errors import AgentBoxError, InternalError, NotFoundError, UsageError
 from agent_box.registry import Document, Store
 from agent_box.tmux import SOCKET
@@ -39,7 +39,8 @@ def ls(user: User, box: Box) -> dict[str, Any]:
         problems.append("tmux does not answer either; whether sessions live is not known")
     views = [_view(entry, alive) for entry in document.entries.values()]
     problems += [f"session '{name}': {why}" for name, why in document.invalid.items()]
-    views += [unmanaged(name) for name in sorted(alive - document.sessions.keys())]
+    foreign = sorted(alive - document.sessions.keys())
+    views += [unmanaged(name) for name in foreign if not naming.is_reserved(name)]
     return {"sessions": views, "problems": problems}
 
 

@@ -103,6 +103,7 @@ class Tmux:
         self.timeout = timeout
         """Seconds after which a server counts as silent."""
         self._server: int | None = None
+        self._server_path: tuple[int | None, str | None] = (None, None)
         self._env = {
             "TMUX_TMPDIR": str(tmpdir),
             "LANG": "C.UTF-8",
@@ -120,8 +121,12 @@ class Tmux:
         *args: str,
         data: bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
+        path: str | None = None,
     ) -> str:
-        """Run one tmux command line and return what it printed."""
+        """Run one tmux command line and return what it printed.
+
+        What it starts gets `path` as its PATH: tmux takes that one variable from its client.
+        """
         process = await asyncio.create_subprocess_exec(
             self.binary,
             *("-N", "-u", "-L", SOCKET),
@@ -129,7 +134,7 @@ class Tmux:
             stdin=asyncio.subprocess.PIPE if data is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=self._env,
+            env=self._env | ({"PATH": path} if path else {}),
         )
         try:
             async with asyncio.timeout(timeout or self.timeout):
@@ -175,6 +180,31 @@ class Tmux:
         self._server = int(first)
         return self._server, _parse_panes(rest)
 
+    async def path(self) -> str | None:
+        """Return the PATH that the server was started with, which is that of the sandbox."""
+        known, found = self._server_path
+        if known is not None and known == self._server:
+            return found
+        found = None
+        with contextlib.suppress(TmuxError):
+            name, _, value = (await self.run("show-environment", "-g", "PATH")).partition("=")
+            found = value.rstrip("\n") if name == "PATH" and value.strip() else None
+        self._server_path = (self._server, found)
+        return found
+
+    async def open(
+        self, name: str, cwd: str, columns: int, lines: int, argv: Sequence[str]
+    ) -> None:
+        """Start `argv` in a session that stays when it ends; its size is nobody's to change."""
+        target = f"={name}:"
+        await self.run(
+            *("new-session", "-d", "-s", name, "-c", cwd, "-x", str(columns), "-y", str(lines)),
+            *("--", *argv, ";"),
+            *("set-option", "-p", "-t", target, "remain-on-exit", "on", ";"),
+            *("set-option", "-w", "-t", target, "window-size", "manual"),
+            path=await self.path(),
+        )
+
     def reap(self) -> None:
         """Make the server look for children that ended.
 
@@ -199,6 +229,7 @@ class Tmux:
             *("set-option", "-t", target, "@agent-box-id", session_id, ";"),
             *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
             *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
+            path=await self.path(),
         )
         return int(out)
 
@@ -208,6 +239,7 @@ class Tmux:
         Where the pane is lost a new window takes its place.
         """
         target = f"{pane.session_key}:"
+        path = await self.path()
         if pane.lost:
             opened = await self.run(
                 *("new-window", "-P", "-F", "#{pane_id} #{pane_pid}", "-t", target, "-c", cwd),
@@ -215,6 +247,7 @@ class Tmux:
                 *("set-option", "-p", "-t", target, "remain-on-exit", "on", ";"),
                 *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
                 *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
+                path=path,
             )
             return int(opened.split()[1])
         out = await self.run(
@@ -223,6 +256,7 @@ class Tmux:
             # Whoever scrolls back still sees the earlier runs; the log of this one begins here.
             *("set-option", "-p", "-F", "-t", pane.pane, "@agent-box-from", "#{history_size}", ";"),
             *("display-message", "-p", "-t", pane.pane, "#{pane_pid}"),
+            path=path,
         )
         return int(out)
 
@@ -242,6 +276,10 @@ class Tmux:
     async def capture(self, pane: str, history: int = 0) -> str:
         """Return the text of `pane` with up to `history` lines of scrollback before it."""
         return await self.run("capture-pane", "-p", "-J", "-S", str(-history), "-t", pane)
+
+    async def capture_styled(self, pane: str) -> str:
+        """Return the whole text of `pane` with its escapes, which hold the targets of links."""
+        return await self.run("capture-pane", "-p", "-e", "-J", "-S", "-", "-t", pane)
 
     async def capture_run(self, pane: str, history: int) -> str:
         """Return the text of the present run in `pane`, without what earlier ones left there."""

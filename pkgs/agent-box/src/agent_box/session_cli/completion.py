@@ -38,7 +38,8 @@ def words() -> dict[str, list[str]]:
         actions = grammar.subparsers(verb)
         for action in actions.values():
             options += [option for option in grammar.options_of(action) if option not in options]
-        choices = list(grammar.SHELLS) if name == "completion" else list(actions)
+        fixed = {"completion": grammar.SHELLS, "signin": grammar.SIGNINS}
+        choices = list(fixed.get(name, actions))
         result[name] = [*choices, *options]
     return result
 

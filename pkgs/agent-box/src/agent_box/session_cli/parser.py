@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 STATES = ("starting", "running", "waiting", "crashed", "failed", "stopped", "unmanaged")
 """Every state that a session can be in."""
 
+SIGNINS = ("claude", "codex", "github", "opencode", "pi")
+"""What can be signed in to: every entry of `agent_box.signin.flows`, which is slow to load."""
+
 SHELLS = ("bash", "zsh", "fish")
 
 _EPILOG = """\
@@ -115,6 +118,16 @@ def build() -> Parser:
     rename.add_argument("name", metavar="OLD")
     rename.add_argument("new_name", metavar="NEW")
     _env_options(verb("env", "secrets and settings that every session gets at its start"), common)
+    signin = verb("signin", "sign an agent or GitHub in; without WHAT, tell who is signed in")
+    signin.add_argument("what", nargs="?", metavar="WHAT", choices=SIGNINS, help=" ".join(SIGNINS))
+    signin.add_argument("--provider", metavar="NAME", help="whose models (opencode and pi)")
+    signin.add_argument("--cancel", action="store_true", help="give up the one under way")
+    signin.add_argument(
+        "--no-wait", action="store_true", help="start it and tell how it is, without following it"
+    )
+    signin.add_argument(
+        "--code", action="store_true", help="give it the code from standard input, byte by byte"
+    )
     verb("status", "tell whether the supervisor and the terminal server are well")
     completion = verb("completion", "print a completion script for a shell")
     completion.add_argument("shell", choices=SHELLS)

@@ -80,6 +80,10 @@ def _handler(verb: str) -> Callable[[Context, argparse.Namespace], int]:
         from agent_box.session_cli import add
 
         return add.run
+    if verb == "signin":
+        from agent_box.session_cli import signin
+
+        return signin.run
     if verb == "completion":
         from agent_box.session_cli import completion
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from agent_box import naming
 from agent_box.supervisor.model import foreign_view, invalid_view
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class Announcer:
         views += [
             foreign_view(pane)
             for pane in unlisted
-            if pane.session_id is None and pane.session not in self.supervisor.sessions
+            if pane.session_id is None
+            and pane.session not in self.supervisor.sessions
+            and not naming.is_reserved(pane.session)
         ]
         return views
 

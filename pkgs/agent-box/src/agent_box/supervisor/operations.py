@@ -60,6 +60,8 @@ class Operations:
             "deliver": self.deliver,
             "logs": self.logs,
             "wait": self.wait,
+            "connections": supervisor.signin.connections,
+            "signin": supervisor.signin.act,
         }
 
     async def call(self, op: str, args: Args) -> Any:

@@ -25,6 +25,7 @@ from agent_box.supervisor.intake import Intake
 from agent_box.supervisor.lifecycle import Lifecycle
 from agent_box.supervisor.prompts import Prompts
 from agent_box.supervisor.reconcile import Action, Phase, by_session, decide
+from agent_box.supervisor.signin import Signin
 from agent_box.tmux import Pane, Tmux, TmuxDownError, TmuxError, TmuxSilentError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Supervisor(Intake):
         self.server = "down"
         """`running`, `not-answering` or `down`."""
         self.server_pid: int | None = None
+        self.signin = Signin(self)
         self.heartbeat = time.monotonic()
         """When the loop last proved that it is alive."""
         self._wake = asyncio.Event()
@@ -80,6 +82,7 @@ class Supervisor(Intake):
                 self._wake.clear()
                 await self.look()
                 self._act()
+                self.signin.adopt()
                 self.publish()
                 self.heartbeat = time.monotonic()
                 timeout = SILENT_RETRY if self.server != "running" else None

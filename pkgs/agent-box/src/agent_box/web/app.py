@@ -23,6 +23,7 @@ from agent_box.update import status
 from agent_box.web import answers, assets
 from agent_box.web.api import Api
 from agent_box.web.assets import Markup
+from agent_box.web.connections import Connections
 from agent_box.web.events import MAX_STREAMS, Feed
 from agent_box.web.facts import Facts
 from agent_box.web.guard import Guard
@@ -191,6 +192,7 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
             Route(f"{parts}/{{id}}", speaking(tus.progress), methods=["HEAD"]),
             Route(f"{parts}/{{id}}", speaking(tus.append), methods=["PATCH"]),
             Route(f"{parts}/{{id}}", speaking(tus.discard), methods=["DELETE"]),
+            *Connections(link).routes(base),
         ],
         exception_handlers={
             AgentBoxError: _refused,

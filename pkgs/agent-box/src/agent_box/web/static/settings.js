@@ -1,18 +1,18 @@
 // The settings page: a card for each thing, in the order people need them.
 import { $, h } from "./core.js";
 import * as cards from "./cards.js";
+import { connections } from "./connections.js";
 import { notice, start } from "./live.js";
 import { update } from "./updates.js";
 import { webhooks } from "./webhooks.js";
 
 const all = [
   ["sessions", "Sessions", cards.sessions],
+  ["connections", "Connections", connections],
   ["secrets", "Secrets", cards.secrets],
   ["files", "Files", cards.files],
   ["account", "Account", cards.account],
   ["box", "Box", cards.box],
-  // Places of parts that are not there yet: without a card they show nothing.
-  ["connections", "Connections", null],
   ["webhooks", "Webhooks", webhooks],
   ["update", "Update", update],
 ];
