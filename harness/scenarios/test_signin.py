@@ -97,10 +97,19 @@ def test_secrets_are_in_no_log_and_no_argument(box: Box, vendors: Vendors) -> No
         box.succeed(f"mv {tmux}.real {tmux}")
     assert "was refused" in card["error"]
     calls = box.read(watch)
-    box.expect_in(calls, "paste-buffer")
+    box.expect_in(calls, "_signin-claude")
     for text in (calls, json.dumps(card), box.succeed(f"journalctl --since=@{since}")):
         box.expect_not_in(text, secret)
         box.expect_not_in(text, "tok-0123456789")
+
+
+def test_success_is_the_word_of_the_cli(vendors: Vendors) -> None:
+    """A CLI that ends well and then denies that somebody is signed in has failed."""
+    vendors.steer("claude", end="refused")
+    vendors.start("claude")
+    card = vendors.until("claude", "failed", "connected")
+    assert card["state"] == "failed"
+    assert "says that nobody is signed in" in card["error"]
 
 
 @pytest.mark.parametrize("end", ["expired", "disabled", "silent"])
@@ -172,25 +181,27 @@ REAL = {
     "claude": ("", "waiting"),
     "codex": ("", "failed"),
     "opencode": ("--provider anthropic", "waiting"),
-    "pi": ("--provider openai-codex", "waiting", "choosing", "failed"),
+    "pi": ("--provider anthropic", "waiting"),
 }
 
 
 @pytest.mark.needs("agents")
 @pytest.mark.parametrize("flow", list(REAL))
 def test_real_clis_reach_their_sign_in(box: Box, flow: str) -> None:
-    """The real CLIs, without a network: claude shows its page and asks for the code; codex says
-    that it cannot reach its server; opencode asks for a key. Nobody is signed in before or after.
+    """The real CLIs, without a network: claude and pi show the page and ask for the code; codex
+    says that it cannot reach its server; opencode asks for a key. Nobody is signed in before or
+    after.
     """
     vendors = Vendors(box, USER)
     box.use_real(flow)
     box.succeed(f"cd {box.home(USER)} && rm -rf .claude .codex .local/share/opencode .pi")
     options, *states = REAL[flow]
-    assert vendors.card(flow)["state"] == "idle"
+    vendors.until(flow, "idle")
     vendors.start(flow, options)
     card = vendors.until(flow, *states, timeout=70)
-    if flow == "claude":
+    if flow in ("claude", "pi"):
         assert card["url"].startswith("https://claude.ai/oauth/authorize?")
+        assert " " not in card["url"]
         assert card["needsCode"] is True
     if flow == "codex":
         assert "error sending request" in card["error"]
@@ -198,4 +209,4 @@ def test_real_clis_reach_their_sign_in(box: Box, flow: str) -> None:
     if flow == "opencode":
         assert card["needsCode"] is True
     box.ctl(USER, f"signin {flow} --cancel").check()
-    assert vendors.card(flow)["state"] == "idle"
+    vendors.until(flow, "idle")

@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_box_harness.wait import poll
+
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
@@ -54,15 +56,13 @@ class Vendors:
     def until(self, flow: str, *states: str, timeout: float = 40, **more: Any) -> dict[str, Any]:
         """Wait until the sign-in is in one of the states and its card has these values."""
 
-        def look() -> dict[str, Any] | None:
+        def look() -> tuple[bool, dict[str, Any]]:
             card = self.card(flow)
             good = card["state"] in states and all(card[key] == more[key] for key in more)
-            return card if good else None
+            return good, card
 
-        found: dict[str, Any] = self.box.wait_for(
-            f"{flow} in {' or '.join(states)} {more or ''}", look, timeout
-        )
-        return found
+        what = f"{flow} in {' or '.join(states)} {more or ''}"
+        return poll(what, look, timeout=self.box.machine.scaled(timeout))
 
     def start(self, flow: str, options: str = "") -> None:
         """Begin a sign-in."""

@@ -143,6 +143,7 @@ FLOWS = {
             shows_code=True,
             clears=_MODEL_KEYS,
             shadows=_MODEL_KEYS,
+            answers=((r"GitHub Enterprise URL/domain \(blank", "Enter"),),
             providers=("anthropic", "openai-codex", "github-copilot", "openrouter"),
         ),
     )

@@ -48,7 +48,7 @@ SETTLE = 1.0
 AGAIN = 3.0
 """Seconds after which a question with one answer is answered again."""
 
-FRESH = 30.0
+FRESH = 10.0
 """Seconds that a CLI's word about its sign-in is believed."""
 
 ASKING = 90.0
