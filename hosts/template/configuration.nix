@@ -24,6 +24,11 @@
     # users.alice.web.passwordHashFile = "/var/lib/secrets/alice-password-hash";
   };
 
+  # Let alice move the whole box to its newest release, with `agent-box-update start`, if
+  # these files are the box's own, in /etc/nixos.
+  # services.agent-box.selfUpdate.enable = true;
+  # services.agent-box.users.alice.mayUpdate = true;
+
   # Nobody has a password or a key yet. Give yourself one before you restart:
   # users.users.root.openssh.authorizedKeys.keys = [ "ssh-ed25519 …" ];
   # services.openssh.enable = true;

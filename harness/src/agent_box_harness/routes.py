@@ -44,6 +44,7 @@ ROUTES = (
     Route("/USER/api/uploads", 200, owned=True),
     Route("/USER/api/partial-uploads", 405, owned=True),
     Route("/USER/api/box", 200, owned=True),
+    Route("/USER/api/update", 200, owned=True),
     Route("/USER/events", 200, owned=True),
     Route("/USER/t/main", 200, owned=True),
     Route("/USER/t/main/", 200, owned=True),

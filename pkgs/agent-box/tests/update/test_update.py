@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from agent_box import config
-from agent_box.update import status
+from agent_box.errors import InternalError
+from agent_box.update import lockfile, status
 from agent_box.update.run import Updater
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -165,6 +166,34 @@ def test_an_update(box, api):
     assert (box.folder / "state/update.json").stat().st_mode & 0o777 == 0o644
 
 
+def test_inputs_go_by_their_path(tmp_path):
+    """Nodes of a lock file get other names when inputs come and go."""
+    locked = {"type": "github", "owner": "o", "repo": "r", "lastModified": 1}
+    nodes = {
+        "agent-box": {"inputs": {"nixpkgs": "nixpkgs_2"}, "locked": {**locked, "rev": "1"}},
+        "nixpkgs_2": {"locked": {**locked, "rev": "2"}},
+        "nixpkgs": {"locked": {**locked, "rev": "3"}},
+        "root": {
+            "inputs": {
+                "agent-box": "agent-box",
+                "nixpkgs": ["agent-box", "nixpkgs"],
+                "more": "nixpkgs",
+            }
+        },
+    }
+    content = json.dumps({"nodes": nodes, "root": "root", "version": 7}).encode()
+    assert lockfile.revisions(lockfile.parse(content, tmp_path)) == {
+        "agent-box": "1", "agent-box/nixpkgs": "2", "more": "3", "nixpkgs": "2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("inputs", [{"a": ["a"]}, {"a": ["b"]}, {"a": "gone"}, {"a": 7}])
+def test_lock_files_that_lead_nowhere(tmp_path, inputs):
+    content = json.dumps({"nodes": {"root": {"inputs": inputs}}, "root": "root"}).encode()
+    with pytest.raises(InternalError, match="nix flake lock"):
+        lockfile.parse(content, tmp_path)
+
+
 def test_nothing_newer(box):
     box.upstream(lock(OLD, 100))
     assert box.update().result == "current"
@@ -208,7 +237,7 @@ def test_github_does_not_answer(box, api, code, remedy):
         (lock(NEW, 200, repo="evil"), "another place"),
         (lock(NEW, 200, type="git"), "another place"),
         (b"{", "no lock file"),
-        (b'{"nodes": {}, "root": "root", "version": 7}', "has no input"),
+        (b'{"nodes": {"root": {}}, "root": "root", "version": 7}', "has no input"),
     ],
 )
 def test_pins_that_go_elsewhere_are_refused(box, upstream, remedy):

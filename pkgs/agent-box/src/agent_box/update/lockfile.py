@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 30.0
 LARGEST_ANSWER = 1 << 22
+DEEPEST = 4
+"""Inputs of inputs further down are not looked at: they move with those above them."""
 SHOWN = 12
 """Characters of a revision that people read."""
 
@@ -35,16 +37,42 @@ class Input:
 
 
 def parse(content: bytes, path: Path) -> dict[str, Input]:
-    """Return every input in a lock file, those of inputs too, by name of its node."""
+    """Return every pinned input, by its path from the flake: `agent-box`, `agent-box/nixpkgs`.
+
+    Names of nodes in the file mean nothing: another revision may number them otherwise.
+    """
     try:
         document = json.loads(content)
-        nodes = document["nodes"]
-        root = document["root"]
-        return {name: _input(name, node) for name, node in nodes.items() if name != root}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        found: dict[str, Input] = {}
+        _collect(document["nodes"], document["root"], document["root"], (), found)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InternalError(
             f"{path} is no lock file of a flake: restore it, or write it with `nix flake lock`"
         ) from None
+    return found
+
+
+def _collect(
+    nodes: dict[str, Any], root: str, node: str, path: tuple[str, ...], found: dict[str, Input]
+) -> None:
+    """Add what `node` at `path` takes in. An input that follows another one is that one."""
+    if len(path) > DEEPEST:
+        return
+    for name, target in (nodes[node].get("inputs") or {}).items():
+        key = target if isinstance(target, str) else _follow(nodes, root, target)
+        here = (*path, name)
+        found["/".join(here)] = _input("/".join(here), nodes[key])
+        if isinstance(target, str):
+            _collect(nodes, root, key, here, found)
+
+
+def _follow(nodes: dict[str, Any], root: str, path: list[str]) -> str:
+    """Return the node at a path of names from the flake."""
+    node = root
+    for name in path:
+        target = nodes[node]["inputs"][name]
+        node = target if isinstance(target, str) else _follow(nodes, root, target)
+    return node
 
 
 def _input(name: str, node: dict[str, Any]) -> Input:
