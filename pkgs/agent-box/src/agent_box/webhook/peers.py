@@ -65,6 +65,8 @@ class Peers:
         self.directory = directory / "instances"
         self.spool = spool
         self.lines = Lines(spool)
+        self.newest = spool.newest()
+        """The last delivery, as of the last `wake`."""
         self._known: dict[str, Peer] = {}
         self._dirty: dict[str, int] = {}
         self._gone: list[str] = []
@@ -104,6 +106,7 @@ class Peers:
 
     def wake(self) -> None:
         """Tell everybody that there is something new."""
+        self.newest = self.spool.newest()
         for peer in self._known.values():
             peer.wake()
 
@@ -201,7 +204,7 @@ class Peer:
 
     async def _wait(self, hung_up: asyncio.Future[bytes] | None = None) -> None:
         """Wait until there is something new for this peer."""
-        while not self._peers.spool.following(self.cursor, 1):
+        while self.cursor >= self._peers.newest:
             self._news.clear()
             news = asyncio.ensure_future(self._news.wait())
             waits: set[asyncio.Future[Any]] = {news}
@@ -216,13 +219,17 @@ class Peer:
 
     async def _feed(self, writer: asyncio.StreamWriter) -> None:
         spool = self._peers.spool
-        behind = spool.newest() - self.cursor
+        behind = self._peers.newest - self.cursor
         if behind > MAX_LAG:
             skip = behind - MAX_LAG
             log.warning("peer %s is stuck: it loses %d deliveries", self.path.name, skip)
             self._advance(self.cursor + skip)
-        while following := spool.following(self.cursor):
-            for number, _ in following:
+        while self.cursor < self._peers.newest:
+            numbers = spool.following(self.cursor)
+            if not numbers:  # the spool let go of them
+                self._advance(self._peers.newest)
+                return
+            for number in numbers:
                 line = self._peers.lines.get(number)
                 if line is not None:
                     await _write(writer, line)

@@ -209,13 +209,12 @@ class Spool:
         row = self._db.execute("SELECT line FROM deliveries WHERE id = ?", (number,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def following(self, number: int, limit: int = 100) -> list[tuple[int, int]]:
-        """Return ids and sizes of the deliveries after `number` that count for peers."""
+    def following(self, number: int, limit: int = 100) -> list[int]:
+        """Return the ids of the deliveries after `number`."""
         rows = self._db.execute(
-            "SELECT id, length(line) FROM deliveries WHERE id > ? ORDER BY id LIMIT ?",
-            (number, limit),
+            "SELECT id FROM deliveries WHERE id > ? ORDER BY id LIMIT ?", (number, limit)
         )
-        return [(row[0], row[1]) for row in rows]
+        return [row[0] for row in rows]
 
     def find(self, number: int) -> Delivery | None:
         """Return what is known of a delivery."""
