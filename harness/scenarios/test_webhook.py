@@ -272,6 +272,8 @@ def test_shut_off_from_the_rest(sender: Sender) -> None:
     box = sender.box
     pid = box.run("systemctl show -P MainPID agent-box-webhook-alice").out
     assert box.run(f"nsenter -t {pid} -m ls /home").check("ls").out == "alice"
+    own, box_wide = (box.succeed(f"readlink /proc/{p}/ns/net") for p in (pid, 1))
+    assert own != box_wide
     links = box.run(f"nsenter -t {pid} -n ip -o link show up").check("ip").out.splitlines()
     assert [link for link in links if ": lo:" not in link] == []
     status = box.run(f"cat /proc/{pid}/status").out

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent_box_harness import guest
 from agent_box_harness.bench import guest as guest_bench
-from agent_box_harness.bench import table, web
+from agent_box_harness.bench import table, web, webhook
 from agent_box_harness.bench.host import host_box
 from agent_box_harness.bench.measure import Bench
 from agent_box_harness.box import Box
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few samples, short idle times")
     parser.add_argument("--web", action="store_true", help="measure the browser side only")
+    parser.add_argument("--webhook", action="store_true", help="measure webhooks only")
     parser.add_argument("--no-boot", action="store_true", help="leave boot and restore times out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -81,10 +82,13 @@ def _rows(options: argparse.Namespace, where: str, repo: Path) -> Iterator[Measu
         ):
             box_in_guest = Box(machine)
             user = box_in_guest.users[0]
-            if not options.web:
+            if not options.web and not options.webhook:
                 yield from guest_bench.in_container(box_in_guest, user, options.quick)
-            yield from web.rows(box_in_guest, options.quick)
-    if options.web:
+            if not options.webhook:
+                yield from web.rows(box_in_guest, options.quick)
+            if not options.web:
+                yield from webhook.rows(box_in_guest, options.quick)
+    if options.web or options.webhook:
         return
     if not options.no_boot:
         kinds: list[Kind] = ["qemu", "container"] if os.geteuid() == 0 else ["qemu"]

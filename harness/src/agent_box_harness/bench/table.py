@@ -32,6 +32,8 @@ YARDSTICKS = {
     "pss-supervisor-4": Yardstick(25, ""),
     "pss-supervisor-20": Yardstick(25, ""),
     "guest-restore": Yardstick(1000, ""),
+    "webhook-memory": Yardstick(60, ""),
+    "webhook-lost": Yardstick(1, ""),
     "web-login": Yardstick(None, ""),
     "web-request": Yardstick(None, ""),
     "web-usable": Yardstick(1000, ""),

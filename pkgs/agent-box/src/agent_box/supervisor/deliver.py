@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ LOOKS, PAUSE = 10, 0.1
 """Looks at the screen, and seconds between them, until Enter shows an effect."""
 
 ENTERS = 3
+
+STALLED = 2.0
+"""Seconds after which a screen that takes nothing more was stopped by somebody."""
 
 _TPGID = 5  # of /proc/PID/stat, counted behind the name
 _PGRP = 2
@@ -112,8 +116,24 @@ def _show(tty: Path, pid: int, text: str) -> None:
     except (OSError, IndexError) as error:
         raise ConflictError(f"the shell cannot be reached: {error}") from error
     try:
-        os.write(descriptor, f"\n{text}\n".encode("utf-8", "replace"))
-    except OSError as error:
-        raise ConflictError(f"the shell's screen takes nothing: {error.strerror}") from error
+        _write(descriptor, f"\n{text}\n".encode("utf-8", "replace"))
     finally:
         os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of it; ConflictError when nothing at all can be written."""
+    left = memoryview(data)
+    while left:
+        if not select.select([], [descriptor], [], STALLED)[1]:
+            if len(left) == len(data):
+                raise ConflictError("the shell's screen takes nothing")
+            # Once more would show its beginning twice.
+            log.warning("a shell's screen took the beginning of its news only")
+            return
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise ConflictError(f"the shell's screen takes nothing: {error.strerror}") from error
