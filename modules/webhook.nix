@@ -19,7 +19,7 @@ let
 
   # The same path for every version: Claude remembers where it found a plugin.
   pluginPath = "/run/agent-box-local-channels";
-  withPlugin = lib.elem "claude" cfg.installAgents;
+  withPlugin = webhook.claudePlugin && lib.elem "claude" cfg.installAgents;
 
   plugin = pkgs.callPackage ../pkgs/local-channels/package.nix {
     pin = {
@@ -116,6 +116,15 @@ in
       default = pin.hash;
       defaultText = lib.literalMD "the pinned one";
       description = "Hash of {option}`rev`, as Nix prints it when it is wrong.";
+    };
+
+    claudePlugin = mkOption {
+      type = types.bool;
+      default = true;
+      description = ''
+        Tell Claude sessions through the plugin. It takes an account whose channels are
+        available. Off: they are told by their terminal, like the sessions of other agents.
+      '';
     };
 
     hookSessionMax = mkOption {

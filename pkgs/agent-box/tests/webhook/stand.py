@@ -209,6 +209,7 @@ class Stand:
                         "socket": str(self.socket_path),
                     }
                 },
+                "plugin": "/run/agent-box-local-channels",
                 **webhook,
             },
         }

@@ -1,4 +1,4 @@
-"""Tells sessions without a plugin: Codex, OpenCode, Pi and shells.
+"""Tells sessions without a plugin: Codex, OpenCode, Pi, shells, and Claude where it has none.
 
 Texts wait in the spool until the supervisor says that they arrived. It never types into a dialog,
 into a line that somebody is writing, or into a shell's prompt.

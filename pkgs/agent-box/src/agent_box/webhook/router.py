@@ -110,7 +110,7 @@ class Router:
         """Return what to tell which sessions that have no plugin, by key."""
         told: dict[str, str] = {}
         plugins = self._peers.keys()
-        for key in self._sessions.bridged():
+        for key in self._sessions.alive():
             path = filter_path(self._directory, key)
             if key in plugins or not path.exists():
                 continue
@@ -155,7 +155,7 @@ class Router:
         return None if owner is None else self._sessions.name_of(owner[0])
 
     def _owner(self, event: Event, now: float, login: str | None) -> tuple[str, str] | None:
-        for key in sorted(self._peers.keys() | set(self._sessions.bridged())):
+        for key in sorted(self._peers.keys() | set(self._sessions.alive())):
             content = files.read(filter_path(self._directory, key))
             how = routing.claims(content, event, now, login)
             if how is not None:

@@ -70,13 +70,9 @@ class Sessions:
         view = self.by_key().get(key)
         return view["name"] if view else key or "(unscoped)"
 
-    def bridged(self) -> dict[str, dict[str, Any]]:
-        """Return the living sessions whose agent knows no plugin, by key."""
-        return {
-            key: view
-            for key, view in self.by_key().items()
-            if view["agent"] != "claude" and view["state"] in ALIVE
-        }
+    def alive(self) -> dict[str, dict[str, Any]]:
+        """Return the living sessions, by key. Those without a plugin are told by the bridge."""
+        return {key: view for key, view in self.by_key().items() if view["state"] in ALIVE}
 
     def hooks(self) -> list[dict[str, Any]]:
         """Return the sessions of watches that hold a place: those that live or will."""

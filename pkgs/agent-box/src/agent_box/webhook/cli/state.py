@@ -75,11 +75,11 @@ def status(context: Context, _: argparse.Namespace) -> None:
     context.print(found, show.status(found))
     if found["dispatch"].get("warning"):
         note(found["dispatch"]["warning"])
-    deaf = found["peers"]["missing"]
+    deaf = found["peers"]["missing"] if context.webhook.plugin else []
     if deaf:
         note(
-            f"no plugin runs in {', '.join(deaf)}, so they get nothing; look at /mcp there, or:"
-            " agent-box-session restart NAME"
+            f"no plugin runs in {', '.join(deaf)}: told by the terminal instead; look at /mcp there"
+            " or run agent-box-session restart NAME"
         )
 
 
