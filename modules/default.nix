@@ -1,5 +1,5 @@
 # The agent-box module: one concern per file, options beside the config they drive.
-{ config, lib, ... }:
+{ lib, ... }:
 {
   imports = [
     ./agents.nix
