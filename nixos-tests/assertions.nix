@@ -257,6 +257,13 @@ let
       box = lib.recursiveUpdate (web { }) { users.alice.web.passwordHashFile = "/run/a:b"; };
       remedy = "Write it out";
     };
+    "agent of watches that is not installed" = {
+      box = web { } // {
+        webhook.hookSessionAgent = "pi";
+        installAgents = [ "claude" ];
+      };
+      remedy = "Add it to services.agent-box.installAgents";
+    };
     "a second Caddy" = {
       box = web { };
       surroundings.services.caddy.enable = true;
@@ -328,6 +335,13 @@ let
     "updates by the only user" = update { };
     "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
     "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };
+    "webhooks of a repository of one's own" = web { } // {
+      webhook = {
+        repo = "example/local-channels";
+        hookSessionAgent = "claude";
+        watchPolicy."github:example/*".ignoreSenders = [ "@self" ];
+      };
+    };
     "another agent" =
       session "main" { agent = "gemini"; }
       // {
@@ -341,6 +355,36 @@ let
     "a sudo command with an escaped colon" = sudo "/run/current-system/sw/bin/true a\\:b";
     "a sudo command without arguments" = sudo "/run/current-system/sw/bin/reboot \"\"";
   };
+
+  # What must not be there at all, with a setting that leaves it out.
+  absent = {
+    "webhooks that are turned off" = lib.recursiveUpdate (web { }) { webhook.enable = false; };
+    "webhooks of a box without a browser" = user;
+    "webhooks of a user without a workspace" = lib.recursiveUpdate (web { }) {
+      users.bob.web.enable = false;
+    };
+  };
+
+  judgeAbsent =
+    name: box:
+    let
+      # Names of units are all that counts here.
+      config = evaluated { } (box // { hideProcesses = false; });
+      of = if box ? users.bob then "bob" else "";
+      namesOf = kind: lib.attrNames (config.systemd.${kind} or { });
+      units = lib.filter (lib.hasPrefix "agent-box-webhook-${of}") (
+        namesOf "services" ++ namesOf "sockets"
+      );
+      route = lib.hasInfix "agent-box-webhook/${of}" (
+        config.environment.etc."caddy/Caddyfile".text or ""
+      );
+      document = config.services.agent-box.webhookDocument;
+      users = if document == null then [ ] else lib.attrNames document.users;
+      listed = if of == "" then users != [ ] else lib.elem of users;
+    in
+    lib.optional (
+      units != [ ] || route || listed
+    ) "${name}: found ${builtins.toJSON units}, route ${lib.boolToString route}";
 
   judgeRefused =
     name: case:
@@ -370,3 +414,4 @@ in
 lib.concatLists (lib.mapAttrsToList judgeRefused refused)
 ++ lib.concatLists (lib.mapAttrsToList judgeWarned warned)
 ++ lib.concatLists (lib.mapAttrsToList judgeAccepted accepted)
+++ lib.concatLists (lib.mapAttrsToList judgeAbsent absent)

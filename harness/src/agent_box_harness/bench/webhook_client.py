@@ -153,7 +153,9 @@ class Bench:
         last = max(
             (max(peer.stamps.values(), default=began) for peer in peers), default=time.time()
         )
-        return count / (max(last, began + 1e-6) - began), lost
+        # What nobody got does not count as delivered.
+        delivered = count - lost / max(len(peers), 1)
+        return delivered / (max(last, began + 1e-6) - began), lost
 
     def singles(self, peers: list[Peer]) -> list[float]:
         """Deliver one by one; return the milliseconds until the last peer has each."""

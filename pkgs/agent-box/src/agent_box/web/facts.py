@@ -66,6 +66,7 @@ class Facts:
         names = [
             *(f"agent-box-{user}.service", f"agent-box-supervisor-{user}.service"),
             *(f"agent-box-terminal-{user}.service", f"agent-box-settings-{user}.service"),
+            f"agent-box-webhook-{user}.service",
             *("agent-box-gate.service", "caddy.service", "fail2ban.service"),
         ]
         program = shutil.which("systemctl")
