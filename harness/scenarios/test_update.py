@@ -46,17 +46,28 @@ def lock(rev: str, modified: int) -> str:
     return json.dumps({"nodes": nodes, "root": "root", "version": 7}, indent=2) + "\n"
 
 
+PREPARE = r"""
+real=$(readlink -f /run/current-system/sw)
+if [ ! -e /opt/systems ]; then
+  for it in old new; do
+    mkdir -p /opt/systems/$it/sw/bin
+    ln -s $real/bin/* /opt/systems/$it/sw/bin/
+    for name in nix nix-env nixos-rebuild; do
+      ln -sfn /var/lib/agent-box/stub/program /opt/systems/$it/sw/bin/$name
+    done
+  done
+fi
+mkdir -p /nix/var/nix/profiles /etc/nixos /var/lib/agent-box/stub
+rm -rf /run/current-system /var/lib/agent-box/stub/*
+ln -sT /opt/systems/old /run/current-system
+ln -sfn /opt/systems/old /nix/var/nix/profiles/system
+"""
+
+
 def prepare(box: Box) -> None:
     """Make the guest look like a NixOS with two systems, one of which runs."""
-    box.succeed(
-        "mkdir -p /opt/systems/old /opt/systems/new /nix/var/nix/profiles /etc/nixos"
-        " /var/lib/agent-box/stub; for it in old new; do ln -sfn /usr /opt/systems/$it/sw; done;"
-        " rm -rf /run/current-system; ln -sfnT /opt/systems/old /run/current-system;"
-        " ln -sfn /opt/systems/old /nix/var/nix/profiles/system;"
-        " rm -rf /var/lib/agent-box/stub/*"
-    )
-    for name in ("nix", "nix-env", "nixos-rebuild"):
-        box.write_file(f"/usr/bin/{name}", STUB, mode=0o755)
+    box.succeed(PREPARE)
+    box.write_file("/var/lib/agent-box/stub/program", STUB, mode=0o755)
     box.write_file("/etc/nixos/flake.nix", "{ }\n")
     box.write_file(LOCK, lock(OLD, 100))
     box.write_file("/var/lib/agent-box/stub/upstream.lock", lock(NEW, 200))
@@ -157,7 +168,7 @@ def test_failures(box: Box, step: str, text: str, result: str, system: str):
     """Whatever fails or dies: pins, running system and next boot agree, and the status says so."""
     prepare(box)
     script(box, step, text)
-    answer = box.in_session("alice", "agent-box-update start", timeout=120)
+    answer = box.in_session("alice", "timeout 60 agent-box-update start", timeout=120)
     assert (answer.rc == 0) == (result == "partly"), answer.out + answer.err
     ended(box)
     assert status(box)["result"] == result
@@ -202,6 +213,8 @@ WantedBy=multi-user.target
 @pytest.mark.limit(300)
 def test_power_cut(box: Box):
     """The power goes after the switch and before the pins were noted: the next boot notes them."""
+    if box.kind == "nixos":
+        pytest.skip("its boot loader takes the real system, whatever the stubs say")
     prepare(box)
     box.write_file("/etc/systemd/system/stub-boot.service", BOOT)
     box.succeed("systemctl daemon-reload; systemctl enable stub-boot.service")
