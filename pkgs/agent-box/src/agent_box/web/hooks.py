@@ -77,6 +77,10 @@ class Hooks:
         if state == "absent" and path.exists():
             state = "unknown"
         rows = [listing.row(entry, content, now) for entry in content.live(now)]
+        for row in rows:
+            # What every subscription leaves out is no news.
+            if row.get("exclude") == actions.NOISE:
+                del row["exclude"]
         return {
             "name": view["name"],
             "state": state,

@@ -229,11 +229,17 @@ class Peer:
             if not numbers:  # the spool let go of them
                 self._advance(self._peers.newest)
                 return
+            together: list[bytes] = []
+            size = 0
             for number in numbers:
-                line = self._peers.lines.get(number)
-                if line is not None:
-                    await _write(writer, line)
-                self._advance(number)
+                line = self._peers.lines.get(number) or b""
+                together.append(line)
+                size += len(line)
+                # One that is behind gets many at once.
+                if size >= SLICE or number == numbers[-1]:
+                    await _write(writer, b"".join(together) if len(together) > 1 else line)
+                    self._advance(number)
+                    together, size = [], 0
 
     def _advance(self, number: int) -> None:
         self.cursor = number
