@@ -342,14 +342,12 @@ let
         watchPolicy."github:example/*".ignoreSenders = [ "@self" ];
       };
     };
-    "another agent" =
-      session "main" { agent = "gemini"; }
-      // {
-        agentCatalogue.gemini = {
-          package = "hello";
-          program = "hello";
-        };
+    "another agent" = session "main" { agent = "gemini"; } // {
+      agentCatalogue.gemini = {
+        package = "hello";
+        program = "hello";
       };
+    };
     "the longest names" = session (lib.concatStrings (lib.replicate 150 "a")) { };
     "the sudo command of the README" = sudo "/run/current-system/sw/bin/systemctl reload caddy.service";
     "a sudo command with an escaped colon" = sudo "/run/current-system/sw/bin/true a\\:b";

@@ -139,6 +139,7 @@ prefixed "evaluates" (lib.mapAttrs evaluates (hosts // { inherit template; }))
       {
         nativeBuildInputs = [
           pkgs.chromium
+          pkgs.git
           pkgs.shellcheck
           pkgs.tmux
           python

@@ -7,8 +7,9 @@ in
 python3.withPackages (
   packages:
   runtime.dependencies
-  ++ harness.dependencies
   ++ [
+    # Installed, so that pytest finds its plugin; a checkout on PYTHONPATH comes first.
+    harness
     packages.hypothesis
     packages.mypy
     packages.playwright

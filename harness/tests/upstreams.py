@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 IDENTITY = {
     "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_COMMITTER_NAME": "c", "GIT_COMMITTER_EMAIL": "c@example.org", "HOME": "/nonexistent",
-    "PATH": "/usr/bin:/bin:/usr/local/bin",
+    "PATH": os.environ["PATH"],
 }  # fmt: skip
 
 
