@@ -10,6 +10,7 @@
     users = {
       alice = {
         sessions.main.agent = "shell";
+        noticeUrlFile = "/etc/agent-box/notice-url";
         sudoAllowlist = [
           "/run/current-system/sw/bin/systemctl reload agent-box-sudo-probe.service"
         ];
@@ -29,6 +30,9 @@
       redirectHttp = true;
     };
   };
+
+  # No secret: a scenario listens there.
+  environment.etc."agent-box/notice-url".text = "http://127.0.0.1:8765/alice-topic\n";
 
   # Something harmless to reload: the file tells that the command took effect.
   systemd.services.agent-box-sudo-probe = {

@@ -3,6 +3,7 @@
 {
   imports = [
     ./agents.nix
+    ./attention.nix
     ./box.nix
     ./cloud.nix
     ./guides.nix

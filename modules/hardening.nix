@@ -353,4 +353,19 @@ rec {
       ];
       MemoryDenyWriteExecute = true;
     };
+
+  # Hears the supervisor of its user, and sends to the network; touches no file.
+  attention =
+    common
+    // closed
+    // {
+      ProtectHome = true;
+      ProcSubset = "pid";
+      RestrictAddressFamilies = [
+        "AF_INET"
+        "AF_INET6"
+        "AF_UNIX"
+      ];
+      IPAddressDeny = metadataAddresses;
+    };
 }

@@ -135,3 +135,40 @@ def _soon(seconds: float) -> str:
 
 def _told(box: Box, user: str) -> bool:
     return any(MESSAGE in prompt["prompt"] for prompt in box.stub_prompts(user))
+
+
+RECEIVER = """\
+import http.server, json
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        with open("/run/notices", "a") as file:
+            file.write(json.dumps([self.path, self.headers["Click"], body]) + "\\\\n")
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 8765), Handler).serve_forever()
+"""
+
+
+def test_a_question_reaches_people_elsewhere(box: Box) -> None:
+    """An agent that asks something is told to the address that its user gave, once, with a link
+    to the session; nobody else's agents are told there, and other users do not learn the address.
+    """
+    box.write_file("/run/receiver.py", RECEIVER.encode())
+    box.succeed("setsid -f python3 /run/receiver.py </dev/null >/dev/null 2>&1")
+    box.use_stub("claude", signed_in=False)
+    for user in ("alice", "bob"):
+        box.stub_on_start(user, "dialog Select login method:")
+        box.ctl(user, "add asks --agent claude").check()
+        box.wait_session(user, "asks", "waiting")
+    notices = box.wait_for("the notice", lambda: box.run("cat /run/notices").out, timeout=40)
+    assert [json.loads(line) for line in notices.splitlines()] == [
+        [
+            "/alice-topic",
+            "https://box.test/alice/?arg=asks",
+            "asks (claude) needs you: sign-in needed: attach and finish the login",
+        ]
+    ]
+    journal = box.run("journalctl -b -o cat -u 'agent-box-attention-*'").out
+    assert "alice-topic" not in journal

@@ -39,6 +39,9 @@ _WATCHED = (
 LISTEN_PAUSE = 0.5
 """Seconds between two attempts to hear the tmux hooks."""
 
+LOOK_PAUSE = 5.0
+"""Seconds between two looks at a registry that cannot be watched."""
+
 REAP_TIME = 1.0
 REAP_PAUSE = 0.02
 """Seconds that tmux gets to tell the status of a process that went, and between two looks."""
@@ -154,23 +157,34 @@ class Watchers:
 
     async def _watch_registry(self) -> None:
         directory = self.supervisor.user.config_dir
-        try:
-            while True:
+        while True:
+            try:
                 with Inotify() as inotify:
                     inotify.add_watch(directory, _WATCHED)
+                    self.problem = None
                     # What was edited before the watch was there.
-                    self.supervisor.read_registry()
-                    self.supervisor.wake()
+                    self._read_registry()
                     await self._hear_edits(inotify)
-                # The directory itself went. Its return is not an event for us: look, seldom.
-                while not directory.is_dir():  # noqa: ASYNC110
-                    await asyncio.sleep(LISTEN_PAUSE)
-        except OSError as error:
-            self.problem = (
-                f"hand edits of {directory} are not noticed ({error.strerror}): "
-                "run agent-box-session restart after editing"
-            )
-            log.error("%s", self.problem)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                # The user's other programs may have taken all that the kernel allows them.
+                if self.problem is None:
+                    log.warning("%s is not watched, only looked at: %s", directory, error.strerror)
+                self.problem = (
+                    f"hand edits of {directory} are noticed seconds late ({error.strerror}): too "
+                    "many programs of this user watch files"
+                )
+                self._read_registry()
+                await asyncio.sleep(LOOK_PAUSE)
+                continue
+            # The directory itself went. Its return is not an event for us: look, seldom.
+            while not directory.is_dir():  # noqa: ASYNC110
+                await asyncio.sleep(LISTEN_PAUSE)
+
+    def _read_registry(self) -> None:
+        self.supervisor.read_registry()
+        self.supervisor.wake()
 
     async def _hear_edits(self, inotify: Inotify) -> None:
         """Take over each edit; return when the directory is not there any more."""
@@ -180,8 +194,7 @@ class Watchers:
             if event.mask & Mask.CREATE and _just_begun(directory / name):
                 continue
             if event.name is None or event.name.name in (name, ""):
-                self.supervisor.read_registry()
-                self.supervisor.wake()
+                self._read_registry()
             if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
                 return
             if not directory.is_dir():
