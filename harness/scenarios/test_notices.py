@@ -143,7 +143,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         with open("/run/notices", "a") as file:
-            file.write(json.dumps([self.path, self.headers["Click"], body]) + "\\\\n")
+            file.write(json.dumps([self.path, self.headers["Click"], body]) + "\\n")
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()

@@ -34,10 +34,10 @@ def test_without_a_watch_it_is_looked_at(tmp_path, monkeypatch):
     async def run():
         task = asyncio.ensure_future(watchers._watch_registry())
         async with asyncio.timeout(10):
-            while len(seen) < 4:
+            while len(seen) < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             store.path.write_text("edited by hand")
-            while seen[-1][1] != "edited by hand":
+            while seen[-1][1] != "edited by hand":  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         task.cancel()
 
