@@ -61,6 +61,21 @@ def test_options_of_the_first_page_are_there():
         assert f"* Default: {default}" in entry, name
 
 
+def test_every_refusal_is_tried():
+    """Each message of an assertion names a remedy that some case of the negative tests expects."""
+    string = r'"((?:[^"\\]|\\.)*)"'
+    cases = (REPO / "nixos-tests/assertions.nix").read_text()
+    remedies = set(re.findall(rf"remedy = {string};", cases))
+    assert len(remedies) > 20
+    untried = [
+        message
+        for path in sorted((REPO / "modules").rglob("*.nix"))
+        for message in re.findall(rf"\bmessage = {string};", path.read_text())
+        if not any(remedy in message for remedy in remedies)
+    ]
+    assert untried == []
+
+
 def test_an_entry():
     page = options_doc.text([OPTION], "0" * 64)
     assert "## Sessions of a user\n\n### `users.<name>.sessions.<name>.agent`\n" in page
