@@ -169,6 +169,13 @@ def test_sites(edge: Edge) -> None:
         still_answers(edge)
     assert listing(box, "bob")["sites"][1]["state"] == "served"
     assert "hello" in curl(box, "letters.box.test")[1]
+    pens = {"port": 4000, "public": True, "host": "pens"}
+    declare(box, "bob", json.dumps({"version": 1, "sites": {"mine": pens}}))
+    shop = {"port": 3000, "public": True}
+    late = {"version": 1, "sites": {"shop": shop, "x": {**shop, "host": "pens"}}}
+    found = declare(box, "alice", json.dumps(late))
+    assert [each["state"] for each in found["sites"]] == ["served", "refused"]
+    assert "bob 4000" in curl(box, "pens.box.test")[1]
 
     # data of every kind: each bad entry is refused, the good one among them is served
     bad: dict[str, Any] = {
