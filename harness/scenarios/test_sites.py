@@ -37,8 +37,9 @@ def listen(box: Box, user: str, port: int, address: str = "127.0.0.1") -> None:
 
 def curl(box: Box, host: str, path: str = "/", options: str = "") -> tuple[int, str]:
     """Return status and body (headers before it) of a site's answer; 0 without any."""
+    seconds = box.machine.scaled(10)
     command = (
-        f"curl -ski --max-time 10 --path-as-is --resolve {host}:443:127.0.0.1 {options}"
+        f"curl -ski --max-time {seconds} --path-as-is --resolve {host}:443:127.0.0.1 {options}"
         f" -w '\\n%{{http_code}}' 'https://{host}{path}'"
     )
     out = box.run(command).out
@@ -156,7 +157,7 @@ def test_sites(edge: Edge) -> None:
                     "version": 1,
                     "sites": {
                         "shop": {"port": 3000, "public": True},
-                        "x": {"port": 4000, "host": label},
+                        "x": {"port": 3000, "host": label},
                         "letters": {"dir": "blog", "public": True, "host": "letters"},
                     }
                     if label == "shop-bob"

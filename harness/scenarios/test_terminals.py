@@ -110,6 +110,8 @@ def test_vanished_browsers(edge: Edge, measured: Callable[[str, float], None]) -
         {"do": "run", "command": memory},
         {"do": "run", "command": "n=0; while pgrep -f '[a]gent_box/terminal' >/dev/null "
                                  "&& [ $n -lt 450 ]; do sleep 0.1; n=$((n+1)); done"},
+        # while the connections still stand, as those of a vanished network do
+        {"do": "run", "command": "pgrep -cf '[a]gent_box/terminal'"},
     ]  # fmt: skip
     found = edge.steps(steps, timeout=150)
     assert {result["status"] for result in found[:count]} == {101}
@@ -117,6 +119,7 @@ def test_vanished_browsers(edge: Edge, measured: Callable[[str, float], None]) -
     if found[count + 1]["output"].strip().isdigit():
         measured("memory of 200 terminals, MiB", int(found[count + 1]["output"]) / 2**20)
     measured("until nothing was left of 200 vanished browsers", found[count + 2]["seconds"])
+    assert found[count + 3]["output"].strip() == "0"
     assert outside.processes(box, "bob", "tmux .* attach|agent_box/terminal") == []
     ask = {"do": "open", "as": "x", "target": "/bob/t/main/ws", "headers": headers}
     assert edge.steps([ask])[0]["status"] == 101

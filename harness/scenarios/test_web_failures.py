@@ -47,6 +47,18 @@ def test_gate_down(edge: Edge) -> None:
     assert found[-1]["status"] == 200
 
 
+def test_gate_restarted(edge: Edge) -> None:
+    """A gate that is started anew, as by an update, answers the edge and root as before, and logins
+    go on.
+    """
+    cookie = with_cookie(edge.sign_in("alice"))
+    for _ in range(2):
+        edge.box.succeed("systemctl restart agent-box-gate.service")
+        asked = edge.box.run("agent-box-gate status")
+        assert asked.rc == 0, asked
+        assert edge.ask([Ask("/alice/", headers=cookie)])[0].status == 200
+
+
 def test_service_down(edge: Edge) -> None:
     """Where a user's own service is down, a page says which and what to do; it comes back by
     itself when it was only killed.

@@ -36,6 +36,9 @@ else:  # in the guest
 
 LETTERS = "wyzvpk"
 
+PONG = b"\x8a\x80\0\0\0\0"
+"""Tells the terminal service that the browser is there still; it gives up those that are not."""
+
 
 class Stream:
     """One open stream of events."""
@@ -131,9 +134,13 @@ class Crowd(Browsers):
         found: list[float] = []
         flood = self.floods.get(step.get("while", ""))
         connection.settimeout(PATIENCE)
+        alive = time.monotonic()
         while len(found) < step["count"] or (flood is not None and flood[0].is_alive()):
             letter = LETTERS[len(found) % len(LETTERS)]
             began = time.monotonic()
+            if began - alive > 2:
+                connection.sendall(PONG)
+                alive = began
             self.type({"as": step["as"], "text": letter})
             data = b""
             while letter.encode() not in data:

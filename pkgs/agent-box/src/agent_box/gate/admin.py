@@ -39,7 +39,9 @@ class Admin:
 
     async def listen(self, sock: socket.socket) -> asyncio.Server:
         """Answer on `sock`, a listening UNIX socket."""
-        return await asyncio.start_unix_server(self._serve, sock=sock, limit=_MAX_LINE)
+        # Not as a server of a UNIX socket, which Python 3.13 removes with the last of them: this
+        # one is systemd's and stays for the next process.
+        return await asyncio.start_server(self._serve, sock=sock, limit=_MAX_LINE)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
