@@ -103,8 +103,9 @@ in
           example = "Commit messages in this team are written in French.";
           description = ''
             Added to the guide that tells the user's agents about the box,
-            {file}`/etc/agent-box-guides/AGENTS.<user>.md`. {file}`~/.claude/CLAUDE.md` and
-            {file}`~/.codex/AGENTS.md` link to it where the user has no such file. Null: no guide.
+            {file}`/etc/agent-box-guides/AGENTS.<user>.md`. {file}`~/.claude/CLAUDE.md`,
+            {file}`~/.codex/AGENTS.md`, {file}`~/.config/opencode/AGENTS.md` and
+            {file}`~/.pi/agent/AGENTS.md` link to it where the user has no such file. Null: no guide.
           '';
         };
       }

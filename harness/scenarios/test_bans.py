@@ -113,6 +113,13 @@ def test_five(edge: Edge, out: Outside) -> None:
     assert out.statuses(guesser, right(edge)) == [200]
 
 
+def shown(edge: Edge, cookie: str) -> list[str]:
+    """Return the addresses that the settings page shows as banned."""
+    (answer,) = edge.ask([Ask("/gate/bans", headers=with_cookie(cookie))])
+    assert answer.status == 200
+    return [ban["address"] for ban in json.loads(answer.body)["bans"]]
+
+
 def test_neighbours(edge: Edge, out: Outside) -> None:
     """Of IPv6 the whole /64 is banned, wherever in it the guesses come from, and no other. Its
     owner, signed in from elsewhere, lifts the ban on the settings page.
@@ -131,8 +138,10 @@ def test_neighbours(edge: Edge, out: Outside) -> None:
     )
     assert out.statuses(HOSTS[3], Ask("/gate/unban", "POST", (), asking.body)) == [401]
     assert len(out.banned()) == 1
+    assert shown(edge, cookie) == ["2001:db8:7:1::/64"]
     assert out.statuses(STRANGER, asking) == [200]
     out.box.wait_for("the ban to be lifted", lambda: not out.banned(), timeout=20)
+    assert shown(edge, cookie) == []
     assert out.statuses(NEIGHBOURS[2], right(edge)) == [200]
 
 

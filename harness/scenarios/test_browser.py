@@ -182,6 +182,50 @@ def test_a_large_file(visitor: Visitor, tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
+def test_sites_card(visitor: Visitor) -> None:
+    """A site is published, opened to everybody, closed again and removed on the settings page; what
+    the box refuses is told there, with nothing typed lost.
+    """
+    box = visitor.box
+    for user, port in (("alice", 3200), ("bob", 3300)):
+        box.succeed(
+            f"systemd-run --quiet --uid={user} --unit=site-{port} --working-directory=/usr/share"
+            f" python3 -m http.server -b 127.0.0.1 {port}"
+        )
+        box.wait_for(str(port), lambda port=port: box.run(f"ss -ltn | grep -q :{port}").rc == 0)
+
+    def status() -> str:
+        ask = "curl -sk -o /dev/null -w '%{http_code}' --resolve shop-alice.box.test:443:127.0.0.1"
+        return str(box.run(f"{ask} https://shop-alice.box.test/").out.strip())
+
+    here = visitor.somebody().new_page()
+    visitor.sign_in(here, "alice", path="/alice/settings/")
+    card = here.locator("#sites")
+    card.get_by_text("Nothing is published.").wait_for()
+    card.get_by_role("button", name="Publish a site").click()
+    dialog = here.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("shop")
+    dialog.get_by_label("Port").fill("3300")
+    dialog.get_by_role("button", name="Publish").click()
+    dialog.get_by_text("another user's program").wait_for(timeout=60_000)
+    dialog.get_by_label("Port").fill("3200")
+    dialog.get_by_role("button", name="Publish").click()
+    card.get_by_role("link", name="shop").wait_for(timeout=60_000)
+    visitor.picture(here, "sites")
+    assert status() == "401"
+    card.get_by_role("button", name="Make public: shop").click()
+    dialog.get_by_role("button", name="Open it").click()
+    card.get_by_role("button", name="Make private: shop").wait_for(timeout=60_000)
+    assert status() == "200"
+    card.get_by_role("button", name="Make private: shop").click()
+    card.get_by_role("button", name="Make public: shop").wait_for(timeout=60_000)
+    assert status() == "401"
+    card.get_by_role("button", name="Remove shop").click()
+    dialog.get_by_role("button", name="Remove").click()
+    card.get_by_text("Nothing is published.").wait_for(timeout=60_000)
+
+
+@pytest.mark.shared
 def test_the_end_of_a_login(visitor: Visitor, measured: Callable[[str, float], None]) -> None:
     """A change of password ends the other login: its page leads to the login page, its terminal
     closes; the page that made the change goes on. Signing out does the same to that one.

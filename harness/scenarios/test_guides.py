@@ -10,9 +10,17 @@ if TYPE_CHECKING:
 
 GUIDE = "/etc/agent-box-guides/AGENTS.alice.md"
 
+PLACES = {
+    "claude": ".claude/CLAUDE.md",
+    "codex": ".codex/AGENTS.md",
+    "opencode": ".config/opencode/AGENTS.md",
+    "pi": ".pi/agent/AGENTS.md",
+}
+"""Where each agent looks for instructions of its user."""
+
 
 def test_guides(box: Box) -> None:
-    """The guide names the user's own addresses and cannot be changed; claude and codex are led to
+    """The guide names the user's own addresses and cannot be changed; every agent is led to
     it unless the user has instructions already, and a project's checkout gets nothing.
     """
     home = box.home("alice")
@@ -29,12 +37,12 @@ def test_guides(box: Box) -> None:
     assert box.in_session("alice", f"echo x >>{GUIDE}").rc != 0
     assert box.as_user("alice", f"echo x >>{GUIDE}").rc != 0
 
-    for agent in ("claude", "codex"):
+    for agent in PLACES:
         box.use_stub(agent)
         box.sign_in("alice", agent)
     project = f"{home}/project"
     box.as_user("alice", f"git init -q {project}").check("git init")
-    for agent, place in (("claude", ".claude/CLAUDE.md"), ("codex", ".codex/AGENTS.md")):
+    for agent, place in PLACES.items():
         add = f"agent-box-session add {agent}-x --agent {agent} --cwd {project}"
         box.as_user("alice", add).check(add)
         assert box.as_user("alice", f"readlink {home}/{place}").out.strip() == GUIDE

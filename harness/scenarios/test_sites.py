@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,64 @@ def curl(box: Box, host: str, path: str = "/", options: str = "") -> tuple[int, 
     out = box.run(command).out
     body, _, code = out.rpartition("\n")
     return int(code or 0), body
+
+
+CHAT = """
+import base64, hashlib, socketserver
+class H(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.rfile.readline()
+        head = {}
+        while line := self.rfile.readline().strip().decode():
+            name, _, value = line.partition(": ")
+            head[name.lower()] = value
+        secret = head["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        key = base64.b64encode(hashlib.sha1(secret.encode()).digest()).decode()
+        self.wfile.write(("HTTP/1.1 101 Go\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+            f"Sec-WebSocket-Accept: {key}\\r\\nSec-WebSocket-Protocol: tty\\r\\n\\r\\n").encode())
+        names = " ".join(sorted(head)).encode()
+        self.wfile.write(bytes([0x81, 126]) + len(names).to_bytes(2, "big") + names)
+        while frame := self.rfile.read(2):
+            mask = self.rfile.read(4)
+            data = self.rfile.read(frame[1] & 127)
+            data = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+            self.wfile.write(bytes([0x81, len(data)]) + data)
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+socketserver.ThreadingTCPServer(("127.0.0.1", 3100), H).serve_forever()
+"""
+"""A program that repeats what it hears over a WebSocket."""
+
+
+def test_websocket(edge: Edge) -> None:
+    """A WebSocket goes through a private site with the user's password, from pages of that site
+    alone; the program learns no credential.
+    """
+    box = edge.box
+    box.machine.write_file("/opt/chat.py", CHAT.encode(), mode=0o644)
+    box.succeed("systemd-run --quiet --uid=alice --unit=chat python3 /opt/chat.py")
+    box.wait_for("port 3100", lambda: box.run("ss -ltn | grep -q ':3100 '").rc == 0)
+    add(box, "alice", "chat --port 3100")
+    host = "chat-alice.box.test"
+
+    def opening(name: str, user: str | None, origin: str) -> dict[str, Any]:
+        headers = [("Host", host), ("Origin", origin)]
+        if user is not None:
+            text = base64.b64encode(f"{user}:{PASSWORDS[user]}".encode()).decode()
+            headers.append(("Authorization", f"Basic {text}"))
+        return {"do": "open", "as": name, "target": "/", "headers": headers}
+
+    own = f"https://{host}"
+    found = edge.steps(
+        [opening("a", None, own), opening("b", "bob", own), opening("c", "alice", edge.origin),
+         opening("d", "alice", "https://evil.test"), opening("good", "alice", own),
+         {"do": "type", "as": "good", "text": "hello there"},
+         {"do": "read", "as": "good", "until": "hello there"}]
+    )  # fmt: skip
+    assert [result["status"] for result in found[:5]] == [401, 403, 403, 403, 101]
+    assert "hello there" in found[-1]["text"]
+    assert "sec-websocket-key" in found[-1]["text"]
+    assert "authorization" not in found[-1]["text"]
+    box.as_user("alice", "agent-box-site rm chat").check("rm")
 
 
 def basic(user: str) -> str:

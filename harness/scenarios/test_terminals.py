@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent_box_harness import outside
-from agent_box_harness.edge import Edge, with_cookie
+from agent_box_harness.edge import Ask, Edge, with_cookie
+from agent_box_harness.routes import wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,3 +124,28 @@ def test_vanished_browsers(edge: Edge, measured: Callable[[str, float], None]) -
     assert outside.processes(box, "bob", "tmux .* attach|agent_box/terminal") == []
     ask = {"do": "open", "as": "x", "target": "/bob/t/main/ws", "headers": headers}
     assert edge.steps([ask])[0]["status"] == 101
+
+
+@pytest.mark.shared
+def test_kept_page(edge: Edge) -> None:
+    """Browsers keep the large page of terminals, and get it anew only when it has changed; whoever
+    is not signed in any more gets none.
+    """
+    cookie = with_cookie(edge.sign_in("alice"))
+    (first,) = edge.ask([Ask("/alice/t/main/", headers=cookie)])
+    tag = ("If-None-Match", first.one("etag"))
+    assert len(first.body) > 100_000
+    assert first.one("cache-control") == "private, no-cache"
+    asks = {
+        Ask("/alice/t/main/", headers=(*cookie, tag)): 304,
+        Ask("/alice/t/main/", headers=(*cookie, ("If-None-Match", '"other"'))): 200,
+        Ask("/alice/t/main/", headers=(tag,)): 401,
+        Ask("/bob/t/main/", headers=(*cookie, tag)): 403,
+        Ask("/alice/t/main/token", headers=(*cookie, tag)): 200,
+    }
+    answers = edge.ask(asks)
+    assert wrong(asks, answers) == []
+    assert answers[0].body == ""
+    for name in ("etag", "content-security-policy", "cache-control"):
+        assert answers[0].one(name) == first.one(name)
+    assert answers[-1].all("etag") == []

@@ -27,7 +27,9 @@ in
       enable = true;
       extraPackages = [ pkgs.nftables ];
     };
-    systemd.services.fail2ban.serviceConfig = hardening.bans;
+    systemd.services.fail2ban.serviceConfig = hardening.bans // {
+      ReadWritePaths = [ "-/run/agent-box-bans" ];
+    };
 
     environment.etc = {
       "fail2ban/jail.d/agent-box.conf".text = ''
@@ -56,13 +58,20 @@ in
         [Definition]
         actionstart_on_demand = false
         actionstart = nft -f /etc/agent-box/bans.nft
+                      : ><list>
+                      chmod 0644 <list>
         actionstop = nft delete table inet agent-box-bans
+                     : ><list>
         actioncheck = nft list set inet agent-box-bans <set>
         actionban = nft add element inet agent-box-bans <set> '{ <ip> }'
+                    echo '<ip> <time> <bantime>' >><list>
         actionunban = nft delete element inet agent-box-bans <set> '{ <ip> }' || true
+                      sed -i '\|^<ip> |d' <list> || true
 
         [Init]
         set = banned4
+        # For the settings page, which shows whom to unban.
+        list = /run/agent-box-bans/list
 
         [Init?family=inet6]
         set = banned6
@@ -93,6 +102,8 @@ in
         }
       '';
     };
+
+    services.agent-box.tmpfiles = [ "d /run/agent-box-bans 0755 root root -" ];
 
     # The gate has no rights over the firewall. It leaves the wish in a directory.
     systemd.paths.agent-box-gate-unban = {

@@ -53,6 +53,8 @@ ROUTES = (
     Route("/USER/nothing", 404, owned=True),
     Route("/gate/account", 200),
     Route("/gate/logins", 200),
+    Route("/gate/bans", 200),
+    Route("/USER/api/sites", 200, owned=True),
     Route("/nothing", 404),
     Route("/auth", 404),
     Route("/login", 200, public=True, signed_in=303),

@@ -10,6 +10,7 @@ let
   routesOf = import ./routes.nix {
     inherit lib webhook;
     terminalPolicy = headers.terminal;
+    inherit (headers) terminalTag;
   };
 
   # Whoever asks for another name than the box's gets nothing of the box.

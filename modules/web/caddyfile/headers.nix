@@ -38,6 +38,14 @@ in
   inherit terminalScripts;
   terminal = policies.terminal;
 
+  # Names the content of ttyd's page, which does not depend on who asks; null where that
+  # is not known.
+  terminalTag =
+    if terminalScripts ? ${pkgs.ttyd.version} then
+      "${pkgs.ttyd.version}-${lib.substring 8 16 terminalScript}"
+    else
+      null;
+
   text = ''
     # Headers of every answer, whoever gives it.
     (policy) {

@@ -3,6 +3,7 @@
 {
   lib,
   terminalPolicy,
+  terminalTag,
   webhook,
 }:
 user:
@@ -35,6 +36,26 @@ lib.optionalString webhook ''
   				rewrite * /{http.regexp.terminal.2}?arg={http.regexp.terminal.1}&arg={http.request.header.X-Agent-Box-Login}
   				import backend
   				header ?Content-Security-Policy "${terminalPolicy}"
+''
+# The page is large and always the same. Browsers keep it and ask whether it still is,
+# so that whoever is not signed in any more gets none.
++ lib.optionalString (terminalTag != null) ''
+  				@${user}-page vars {http.regexp.terminal.2} ""
+  				handle @${user}-page {
+  					@${user}-known header If-None-Match "\"${terminalTag}\""
+  					handle @${user}-known {
+  						header Cache-Control "private, no-cache"
+  						header ETag "\"${terminalTag}\""
+  						respond 304
+  					}
+  					reverse_proxy unix//run/agent-box-terminal/${user}/ttyd.sock {
+  						import of-a-user
+  						header_down Cache-Control "private, no-cache"
+  						header_down ETag "\"${terminalTag}\""
+  					}
+  				}
+''
++ ''
   				reverse_proxy unix//run/agent-box-terminal/${user}/ttyd.sock {
   					import of-a-user
   				}

@@ -12,7 +12,7 @@ import stat
 import pytest
 
 from agent_box import config
-from agent_box.sites import cli, declared, helper, publish
+from agent_box.sites import cli, declared, helper, publish, results
 
 ME = getpass.getuser()
 
@@ -48,7 +48,7 @@ def stand(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_BOX_CONFIG", str(path))
     monkeypatch.setattr(helper, "STATE", tmp_path / "state")
     monkeypatch.setattr(helper, "RESULTS", tmp_path / "run")
-    monkeypatch.setattr(cli, "RESULTS", tmp_path / "run")
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "run")
     monkeypatch.setattr(publish, "PAUSE", 0.0)
     monkeypatch.setattr(publish, "_edge_is_up", lambda: True)
     monkeypatch.setattr(helper.os, "geteuid", lambda: 1000)

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch
 from agent_box.agents.jsonfile import read_json
 from agent_box.agents.prompts import choose, knobs, stamp
@@ -41,6 +42,10 @@ class OpenCode(Agent):
     """The adapter for `opencode`."""
 
     name = "opencode"
+
+    def prepare(self, ctx: Context) -> None:
+        """Lead it to the guide about the box."""
+        guides.link(_config_directory(ctx) / "AGENTS.md", ctx.user.name)
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build opencode's argv; a first prompt carries the stamp that identifies it later."""
@@ -91,9 +96,7 @@ class OpenCode(Agent):
             return True
         if ctx.env.get("OPENCODE_CONFIG") or ctx.env.get("OPENCODE_CONFIG_CONTENT"):
             return True
-        configured = ctx.env.get("XDG_CONFIG_HOME")
-        config = (Path(configured) if configured else ctx.user.home / ".config") / "opencode"
-        for directory in (config, Path(ctx.entry.working_directory)):
+        for directory in (_config_directory(ctx), Path(ctx.entry.working_directory)):
             for name in ("opencode.json", "opencode.jsonc", "config.json"):
                 try:
                     # JSON with comments: look for the key instead of parsing it.
@@ -144,6 +147,11 @@ def _search(ctx: Context, database: sqlite3.Connection) -> str | None:
             plain.append(identity)
     # Without a stamp it may be a sibling's. With the kickoff prompt it has one.
     return plain[0] if len(plain) == 1 and not ctx.entry.initial_prompt else None
+
+
+def _config_directory(ctx: Context) -> Path:
+    configured = ctx.env.get("XDG_CONFIG_HOME")
+    return (Path(configured) if configured else ctx.user.home / ".config") / "opencode"
 
 
 def _data_directory(ctx: Context) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
 from agent_box.agents.jsonfile import read_json
 from agent_box.agents.prompts import choose, knobs
@@ -23,6 +24,10 @@ class Pi(Agent):
     """The adapter for `pi`."""
 
     name = "pi"
+
+    def prepare(self, ctx: Context) -> None:
+        """Lead it to the guide about the box."""
+        guides.link(_agent_directory(ctx) / "AGENTS.md", ctx.user.name)
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build pi's argv. pi has no permission questions, so there is nothing to skip."""

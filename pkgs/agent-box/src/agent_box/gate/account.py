@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from agent_box.errors import AgentBoxError, InternalError
-from agent_box.gate import addresses, answers, policy, wire
+from agent_box.gate import addresses, answers, policy, unbans, wire
 from agent_box.gate.authority import Entry
 from agent_box.gate.check import client, not_now, objection
 from agent_box.gate.errors import BusyError, PolicyError, ThrottledError, WrongPasswordError
@@ -30,9 +30,9 @@ _STATUS: dict[type[AgentBoxError], HTTPStatus] = {
 class Account:
     """What users do about their own login."""
 
-    def __init__(self, gate: Gate, unbans: Unbans) -> None:
+    def __init__(self, gate: Gate, wishes: Unbans) -> None:
         self._gate = gate
-        self._unbans = unbans
+        self._unbans = wishes
 
     async def show(self, request: Request) -> Response:
         """Answer who is signed in, and what a password must be."""
@@ -105,6 +105,13 @@ class Account:
         return answers.data(
             HTTPStatus.OK, {"login": fresh.login.id, "logins": self._list(fresh)}, headers
         )
+
+    async def bans(self, request: Request) -> Response:
+        """Answer which addresses are banned, for whoever has to find their own among them."""
+        entry = await self._enter(request)
+        if not isinstance(entry, Entry):
+            return entry
+        return answers.data(HTTPStatus.OK, {"bans": unbans.current()})
 
     async def unban(self, request: Request) -> Response:
         """Forgive an address: `{"address": …}`. The ban itself is lifted by root's helper."""

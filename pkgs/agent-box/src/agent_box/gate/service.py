@@ -66,6 +66,7 @@ def application(gate: Gate, unbans: Unbans, admin: socket.socket | None = None) 
             Route("/gate/logins", account.end_others, methods=["DELETE"]),
             Route("/gate/logins/{login_id}", account.end, methods=["DELETE"]),
             Route("/gate/password", account.password, methods=["POST"]),
+            Route("/gate/bans", account.bans, methods=["GET"]),
             Route("/gate/unban", account.unban, methods=["POST"]),
         ],
         lifespan=lifespan,

@@ -1,4 +1,4 @@
-"""Requests to lift a ban, left by the gate for a helper that may do it.
+"""Who is banned, and requests to lift a ban, left by the gate for a helper that may do it.
 
 The gate has no rights over the firewall. It writes `unban/<address in hex>`; a path unit sees the
 directory change and runs `agent-box-gate unban --requested` as root.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent_box.gate.addresses import Address
 
+BANS = Path("/run/agent-box-bans/list")
+"""A line `<address or network> <unix time> <seconds>` for each ban, by the action of fail2ban."""
+
 _MAX_WAITING = 64
+_MAX_SHOWN = 200
 
 
 class Unbans:
@@ -41,3 +44,25 @@ class Unbans:
                 with contextlib.suppress(ValueError):
                     found.append(ipaddress.ip_address(bytes.fromhex(path.name)))
         return found
+
+
+def current(path: Path = BANS) -> list[dict[str, Any]]:
+    """Return the bans in force, the latest first; none where nothing bans."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        lines = path.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            address, since, seconds = line.split()
+            network = ipaddress.ip_network(address)
+            start, length = float(since), float(seconds)
+            found[address] = {
+                "address": address,
+                "unban": str(network.network_address),
+                "since": start,
+                # A negative time bans for good.
+                "until": start + length if length >= 0 else None,
+            }
+    return list(found.values())[::-1][:_MAX_SHOWN]

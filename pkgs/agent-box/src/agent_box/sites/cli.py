@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from agent_box import config
-from agent_box.errors import AgentBoxError, ConflictError, InternalError, UsageError
-from agent_box.sites import declared, model
-
-RESULTS = Path("/run/agent-box-sites")
-
-_WAIT = 20.0
-"""Seconds for the edge to take up a change."""
-
-_PAUSE = 0.1
+from agent_box.errors import AgentBoxError, ConflictError, UsageError
+from agent_box.sites import declared, model, results
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,11 +71,7 @@ def _add(arguments: argparse.Namespace, user: config.User) -> None:
     if arguments.host is not None:
         entry["host"] = arguments.host
     model.check(arguments.name, entry)
-    data = declared.add(user, arguments.name, entry)
-    results = _await(user, data)
-    verdict = next((each for each in results["sites"] if each["name"] == arguments.name), None)
-    if results["problem"] is not None or verdict is None:
-        raise InternalError(results["problem"] or "the box did not take up the new site")
+    verdict = results.verdict_on(user, arguments.name, declared.add(user, arguments.name, entry))
     if verdict["state"] == "refused":
         raise ConflictError(
             f"{verdict['reason']}. The entry stays until agent-box-site rm {arguments.name}"
@@ -93,27 +80,22 @@ def _add(arguments: argparse.Namespace, user: config.User) -> None:
 
 
 def _rm(arguments: argparse.Namespace, user: config.User) -> None:
-    _await(user, declared.remove(user, arguments.name))
+    results.wait_for(user, declared.remove(user, arguments.name))
     if arguments.json:
         print(json.dumps({"removed": arguments.name}))
 
 
 def _ls(arguments: argparse.Namespace, user: config.User) -> None:
-    results = _results(user) or {"problem": None, "sites": [], "digest": ""}
-    try:
-        data, _ = declared.read(user)
-        pending = hashlib.sha256(data).hexdigest() != results["digest"] and bool(data)
-    except AgentBoxError:
-        pending = False  # the results tell about it
+    found = results.current(user)
     if arguments.json:
-        shown = {key: results[key] for key in ("problem", "sites")}
-        print(json.dumps({**shown, "pending": pending}, indent=1))
+        shown = {key: found[key] for key in ("problem", "sites")}
+        print(json.dumps({**shown, "pending": found["pending"]}, indent=1))
         return
-    for verdict in results["sites"]:
+    for verdict in found["sites"]:
         print(_line(verdict))
-    if results["problem"] is not None:
-        print(f"sites.json: {results['problem']}", file=sys.stderr)
-    if pending:
+    if found["problem"] is not None:
+        print(f"sites.json: {found['problem']}", file=sys.stderr)
+    if found["pending"]:
         print("the latest change is not taken up yet", file=sys.stderr)
 
 
@@ -125,28 +107,3 @@ def _line(verdict: dict[str, Any]) -> str:
     if verdict["reason"] is not None:
         parts.append(verdict["reason"])
     return "  ".join(parts)
-
-
-def _results(user: config.User) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads((RESULTS / f"{user.name}.json").read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise InternalError(f"cannot read {RESULTS}/{user.name}.json: {error}") from error
-    return found
-
-
-def _await(user: config.User, data: bytes) -> dict[str, Any]:
-    """Return the results for this version of the file."""
-    digest = hashlib.sha256(data).hexdigest()
-    deadline = time.monotonic() + _WAIT
-    while time.monotonic() < deadline:
-        results = _results(user)
-        if results is not None and results["digest"] == digest:
-            return results
-        time.sleep(_PAUSE)
-    raise InternalError(
-        "the change is written, but the box has not taken it up yet; agent-box-site ls tells"
-        " when it has, and root can see: journalctl -u agent-box-sites"
-    )

@@ -50,6 +50,21 @@ def add(user: User, name: str, entry: dict[str, Any]) -> bytes:
         return _write(user, {**sites, name: entry})
 
 
+def change(user: User, name: str, changes: dict[str, Any]) -> bytes:
+    """Change fields of a site and return the file's new bytes; NotFoundError if there is none.
+
+    UsageError when the result would be no site.
+    """
+    with locked(path_of(user)):
+        _, sites = read(user)
+        entry = sites.get(name)
+        if not isinstance(entry, dict):
+            raise NotFoundError(f"there is no site {name}; agent-box-site ls lists them")
+        entry = {**entry, **changes}
+        model.check(name, entry)
+        return _write(user, {**sites, name: entry})
+
+
 def remove(user: User, name: str) -> bytes:
     """Remove a site and return the file's new bytes; NotFoundError if there is none."""
     with locked(path_of(user)):

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from agent_box.errors import AgentBoxError
 from agent_box.link import Link
+from agent_box.sites import results
 from agent_box.subscriptions.place import state_dir
 from agent_box.update import status
 from agent_box.web import answers, assets
@@ -29,6 +30,7 @@ from agent_box.web.facts import Facts
 from agent_box.web.guard import Guard
 from agent_box.web.hooks import Hooks
 from agent_box.web.order import Order
+from agent_box.web.publishing import Sites
 from agent_box.web.transfer import Transfer
 from agent_box.web.tus import Tus, speaking
 from agent_box.web.updates import Updates
@@ -133,6 +135,7 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
     uploads = uploads or Uploads(user.home)
     transfer = Transfer(user, host(box), uploads)
     tus = Tus(user.name, uploads)
+    sites = Sites(box, user)
     hooks = Hooks(box, user, link)
     updates = Updates(box, user)
     base = f"/{user.name}"
@@ -187,6 +190,10 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp
             Route(f"{base}/api/uploads", transfer.uploads, methods=["GET"]),
             Route(f"{base}/api/uploads/{{path:path}}", transfer.upload, methods=["PUT"]),
             Route(f"{base}/api/uploads/{{path:path}}", transfer.remove_upload, methods=["DELETE"]),
+            Route(f"{base}/api/sites", sites.show, methods=["GET"]),
+            Route(f"{base}/api/sites", sites.add, methods=["POST"]),
+            Route(f"{base}/api/sites/{{name}}", sites.change, methods=["PATCH"]),
+            Route(f"{base}/api/sites/{{name}}", sites.remove, methods=["DELETE"]),
             Route(parts, speaking(tus.options), methods=["OPTIONS"]),
             Route(parts, speaking(tus.create), methods=["POST"]),
             Route(f"{parts}/{{id}}", speaking(tus.progress), methods=["HEAD"]),
@@ -211,6 +218,7 @@ async def _watch(user: User, feed: Feed) -> None:
     """Tell of changes to secrets, files, subscriptions and updates, whoever makes them."""
     places = {user.config_dir: "env", status.STATE: "update"}
     places |= {user.home / name: "files" for name in ("downloads", "uploads")}
+    places[results.RESULTS] = "sites"
     places[state_dir(user.home)] = "webhooks"
     try:
         with Inotify() as inotify:
@@ -228,6 +236,8 @@ async def _watch(user: User, feed: Feed) -> None:
                     feed.publish("update", {})
                 elif kind == "env" and name == user.env_path.name:
                     feed.publish("env", {})
+                elif kind == "sites" and name == f"{user.name}.json":
+                    feed.publish("sites", {})
     except OSError as error:
         log.warning("changes of secrets and files are not noticed: %s", error.strerror)
 

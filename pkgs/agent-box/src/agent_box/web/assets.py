@@ -83,6 +83,8 @@ def page(user: str, host: str, title: str, module: str | None, body: Markup) -> 
 _COMMON = frozenset({"core.js", "live.js", "icons.js", "upload.js", "dialogs.js"})
 _NEEDED = {
     "workspace.js": _COMMON | {"panes.js", "tabs.js", "keys.js", "terminal.js"},
-    "settings.js": _COMMON | {"add.js", "cards.js", "connections.js", "updates.js", "webhooks.js"},
+    "settings.js": _COMMON
+    | {"add.js", "cards.js", "tables.js", "connections.js", "sites.js", "updates.js"}
+    | {"webhooks.js"},
     "downloads.js": frozenset({"core.js", "icons.js"}),
 }

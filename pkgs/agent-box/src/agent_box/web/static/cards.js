@@ -4,50 +4,10 @@ import { add } from "./add.js";
 import { act, close, form, logs, rename, transcript } from "./dialogs.js";
 import { icon, stateIcon } from "./icons.js";
 import { follow, ordered } from "./live.js";
+import { loading, rows, table } from "./tables.js";
 import { choose } from "./upload.js";
 
 const path = (name) => `sessions/${encodeURIComponent(name)}`;
-
-/** Fill a table body with rows by key; rows whose content did not change stay, focus included. */
-function rows(body, items, key, render, empty) {
-  const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
-  const wanted = items.map((item) => {
-    const id = String(key(item)), text = JSON.stringify(item), old = known.get(id);
-    if (old && old.dataset.text === text) return old;
-    const row = render(item);
-    row.dataset.key = id;
-    row.dataset.text = text;
-    const at = old ? [...old.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
-    if (old) old.replaceWith(row);
-    if (at >= 0) [...row.querySelectorAll("a, button")][at]?.focus();
-    return row;
-  });
-  if (!wanted.length) wanted.push(h("tr", {}, h("td", { class: "empty", colspan: 9 }, empty)));
-  wanted.forEach((row, index) => { if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null); });
-  while (body.children.length > wanted.length) body.lastChild.remove();
-}
-
-function table(section, label, headings) {
-  const body = h("tbody");
-  const cells = headings.map((text) => h("th", { scope: "col", class: ["Size", "Restarts"].includes(text) ? "number" : null }, text || h("span", { class: "hidden" }, "Actions")));
-  section.append(h("div", { class: "scroll" }, h("table", { class: headings.length > 2 ? "list" : "list two", "aria-label": label }, h("thead", {}, h("tr", {}, cells)), body)));
-  return body;
-}
-
-const fail = (section) => (error) => {
-  section.querySelector(":scope > .problem")?.remove();
-  section.append(h("p", { class: "problem", role: "alert" }, error.message));
-};
-
-/** Load what a card shows; a failure is told in the card and forgotten when it works again. */
-const loading = (section, work) => async () => {
-  try {
-    await work();
-    section.querySelector(":scope > .problem")?.remove();
-  } catch (error) {
-    fail(section)(error);
-  }
-};
 
 export function sessions(section, head) {
   head.append(
@@ -227,10 +187,20 @@ export function box(section, head) {
   const problems = h("div", { class: "notice warn", hidden: true });
   const facts = h("dl", { class: "facts" });
   section.append(problems, facts);
+  const bans = table(section, "Banned addresses", ["Banned address", "Since", "Until", ""]);
+  section.append(h("p", { class: "hint" }, "Five wrong passwords ban an address for an hour; of IPv6 its /64."));
   const units = table(section, "Units", ["Unit", "State", "Since", "Restarts"]);
   const meter = (total, available) => (total ? [h("meter", { min: 0, max: total, high: total * 0.9, value: total - available, "aria-label": "in use" }), ` ${size(available)} free of ${size(total)}`] : ["unknown"]);
+  async function lift(ban) {
+    await call("POST", "/gate/unban", { address: ban.unban });
+    toast(`${ban.address} may sign in again in a moment.`);
+    setTimeout(load, 2000);
+  }
   const load = loading(section, async () => {
-    const found = await call("GET", "box");
+    const [found, banned] = await Promise.all([call("GET", "box"), call("GET", "/gate/bans")]);
+    rows(bans, banned.bans, (ban) => ban.address, (ban) => h("tr", {},
+      h("th", { scope: "row" }, ban.address), h("td", {}, when(ban.since)), h("td", {}, ban.until ? when(ban.until) : "for good"),
+      h("td", { class: "do" }, h("button", { type: "button", class: "small", "aria-label": `Unban ${ban.address}`, onclick: (event) => run(event.currentTarget, () => lift(ban)) }, "Unban"))), "Nobody is banned.");
     problems.hidden = !found.problems.length;
     problems.replaceChildren(...found.problems.map((text) => h("p", {}, text)));
     const certificate = found.certificate;

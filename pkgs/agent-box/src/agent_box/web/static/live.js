@@ -8,7 +8,7 @@ const SILENCE = 35000;
 
 const listeners = new Set();
 
-/** Call `listener(kind, detail)` after every change. Kinds: sessions, problems, env, files, connection. */
+/** Call `listener(kind, detail)` after every change. Kinds: sessions, problems, env, files, sites, webhooks, connection. */
 export function follow(listener) {
   listeners.add(listener);
 }
@@ -62,12 +62,13 @@ const handlers = {
   problem({ state: word, message }) { state.supervisor = { state: word, message }; tell("problems"); },
   env: () => tell("env"),
   files: () => tell("files"),
+  sites: () => tell("sites"),
   webhooks: () => tell("webhooks"),
   update: () => tell("update"),
   alive() {},
 };
 
-const QUIET = new Set(["env", "files", "webhooks", "update", "alive"]);
+const QUIET = new Set(["env", "files", "sites", "webhooks", "update", "alive"]);
 
 let source = null;
 let silence = 0;

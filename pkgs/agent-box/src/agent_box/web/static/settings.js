@@ -3,6 +3,7 @@ import { $, h } from "./core.js";
 import * as cards from "./cards.js";
 import { connections } from "./connections.js";
 import { notice, start } from "./live.js";
+import { sites } from "./sites.js";
 import { update } from "./updates.js";
 import { webhooks } from "./webhooks.js";
 
@@ -11,6 +12,7 @@ const all = [
   ["connections", "Connections", connections],
   ["secrets", "Secrets", cards.secrets],
   ["files", "Files", cards.files],
+  ["sites", "Sites", sites],
   ["account", "Account", cards.account],
   ["box", "Box", cards.box],
   ["webhooks", "Webhooks", webhooks],
