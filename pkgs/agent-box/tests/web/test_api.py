@@ -296,4 +296,5 @@ def test_what_a_page_weighs(web):
         # The edge compresses, and browsers keep all but the page until the next update.
         weights[path] = sum(len(gzip.compress(body)) for body in (page.encode(), *bodies))
     print(f"bytes on the first visit: {weights}")
-    assert max(weights.values()) < 30_000, weights
+    assert weights[""] < 30_000, weights
+    assert weights["settings/"] < 40_000, weights
