@@ -125,6 +125,9 @@ class Edge:
         command = f"{prefix} python3 {FOLDER}/{program}"
         done = self.box.run(command, timeout, stdin=json.dumps(job)).check(program)
         results: list[dict[str, Any]] = json.loads(done.out)
+        if len(results) != len(steps):
+            what = f"{len(results)} results of {len(steps)} steps came out of the guest"
+            raise RequestFailedError(f"{what}: its shell lost some of {len(done.out)} characters")
         return results
 
     def ask(self, requests: Iterable[Ask], **options: Any) -> list[Answer]:
