@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.limit(180)
 
+# Times are those of an idle machine at native speed.
 MEMORY = 120.0
 """MB by which the gate may grow while 40 guess at once."""
 ECHO = 200.0
@@ -48,7 +49,7 @@ def test_guessers(edge: Edge, measured: Callable[[str, float], None]) -> None:
     measured("keystroke echo without guessers, median, ms", statistics.median(found.calm))
     measured("keystroke echo meanwhile, median, ms", statistics.median(found.meanwhile))
     measured("keystroke echo meanwhile, 95 of 100, ms", late)
-    assert late < ECHO * box.machine.time_factor
+    assert late < ECHO * web_figures.patience(box)
     assert found.sign_in == 303
     # One address alone has five guesses, and then has to wait.
     alone = [{**guess, "source": "127.0.2.1"} for guess in web_figures.guesses(edge)[:8]]
@@ -60,7 +61,7 @@ def test_many_pages(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """30 sessions in five open pages: a change is in each of them at once, the state itself and
     not the order to fetch it; and where nothing changes, nothing is spent.
     """
-    factor = edge.box.machine.time_factor
+    factor = web_figures.patience(edge.box)
     found = web_figures.follow(edge)
     assert found.statuses == {200}
     delays = [delay for delay in found.delays if delay is not None]
@@ -92,4 +93,4 @@ def test_nobody_looks(edge: Edge, measured: Callable[[str, float], None]) -> Non
     waits = web_figures.wake(edge)
     measured("settings service, from nothing to an answer, median, ms", statistics.median(waits))
     # The least, since whatever else the machine does only ever adds to it.
-    assert min(waits) < AWAKE * box.machine.time_factor
+    assert min(waits) < AWAKE * web_figures.patience(box)

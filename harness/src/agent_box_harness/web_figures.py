@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,14 @@ def wake(edge: Edge, times: int = 5) -> list[float]:
     again = {"do": "repeat", "target": "/alice/", "headers": cookie, "count": 1}
     steps = [_run(f"systemctl stop {unit}"), again] * times
     return [result["milliseconds"][0] for result in edge.steps(steps, program=CROWD)[1::2]]
+
+
+def patience(box: Box) -> float:
+    """Return by what times of an idle machine are to be multiplied here and now.
+
+    The guest's CPUs are those of this machine, and whatever else runs on it takes its share.
+    """
+    return box.machine.time_factor * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def memory(box: Box, pid: int, field: str) -> float:
