@@ -102,10 +102,12 @@ class Uploads:
         """Return the uploads, those that have stopped half-way, and how much more fits."""
         found: list[dict[str, Any]] = []
         partial: list[dict[str, Any]] = []
+        room = self._quota
         with contextlib.suppress(Refusal):
             found = files.entries(self._home, ["uploads"])
             with self._opened() as directory:
                 self._sweep(directory)
+                room = self._room(directory)
                 partial = [
                     {
                         "id": each.id,
@@ -121,6 +123,7 @@ class Uploads:
             "partial": partial,
             "used": self._used(),
             "quota": self._quota,
+            "room": room,
         }
 
     def create(self, name: str, size: int) -> Partial:

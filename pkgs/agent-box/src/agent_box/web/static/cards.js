@@ -120,7 +120,7 @@ export function files(section, head) {
     waiting.hidden = !stopped.length;
     waiting.replaceChildren(...stopped.map((item) => h("p", {}, `${item.name} stopped half-way: ${size(item.offset)} of ${size(item.size)} are there. Send the same file again to go on. `,
       h("button", { type: "button", class: "small", onclick: (event) => run(event.currentTarget, () => import("./sending.js").then(({ discard }) => discard(item.id)).then(load)) }, `Give up ${item.name}`))));
-    room.textContent = `${size(Math.max(0, up.quota - up.used))} of ${size(up.quota)} are free for uploads.`;
+    room.textContent = `Room for uploads: ${size(up.room)}.`;
   });
   function remove(item) {
     form(`Remove ${item.name}?`, h("p", {}, "The file is gone for good."), "Remove", async () => {
