@@ -270,6 +270,7 @@ def test_a_picture(visitor: Visitor) -> None:
         here.wait_for_timeout(1000)
         for line in TYPED:
             terminal.type(f"{line}\n")
+            here.wait_for_timeout(400)  # what is typed ahead shows twice
         terminal.wait("OK")
         terminal.draw_anew()
         visitor.picture(here, name)
