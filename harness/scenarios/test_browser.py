@@ -172,7 +172,9 @@ def test_a_large_file(visitor: Visitor, tmp_path: Path) -> None:
     begun = box.as_user("alice", "stat -c %s ~/uploads/.*.part-upload").check("half").out
     assert int(begun) > 5e6
     there.set_input_files("input[type=file]", large)
-    there.get_by_role("rowheader", name="~/uploads/large ä.bin").wait_for(timeout=60_000)
+    there.get_by_role("rowheader", name="~/uploads/large ä.bin").wait_for(
+        timeout=box.machine.scaled(60_000)
+    )
     wanted = hashlib.sha256(large.read_bytes()).hexdigest()
     assert box.as_user("alice", "cat ~/uploads/large* | sha256sum").out.split()[0] == wanted
     pid = outside.main_pid(box, "agent-box-settings-alice.service")
@@ -207,22 +209,26 @@ def test_sites_card(visitor: Visitor) -> None:
     dialog.get_by_label("Name", exact=True).fill("shop")
     dialog.get_by_label("Port", exact=True).fill("3300")
     dialog.get_by_role("button", name="Publish").click()
-    dialog.get_by_text("another user's program").wait_for(timeout=60_000)
+    dialog.get_by_text("another user's program").wait_for(timeout=box.machine.scaled(60_000))
     dialog.get_by_label("Port", exact=True).fill("3200")
     dialog.get_by_role("button", name="Publish").click()
-    card.get_by_role("link", name="shop").wait_for(timeout=60_000)
+    card.get_by_role("link", name="shop").wait_for(timeout=box.machine.scaled(60_000))
     visitor.picture(here, "sites")
     assert status() == "401"
     card.get_by_role("button", name="Make public: shop").click()
     dialog.get_by_role("button", name="Open it").click()
-    card.get_by_role("button", name="Make private: shop").wait_for(timeout=60_000)
+    card.get_by_role("button", name="Make private: shop").wait_for(
+        timeout=box.machine.scaled(60_000)
+    )
     assert status() == "200"
     card.get_by_role("button", name="Make private: shop").click()
-    card.get_by_role("button", name="Make public: shop").wait_for(timeout=60_000)
+    card.get_by_role("button", name="Make public: shop").wait_for(
+        timeout=box.machine.scaled(60_000)
+    )
     assert status() == "401"
     card.get_by_role("button", name="Remove shop").click()
     dialog.get_by_role("button", name="Remove").click()
-    card.get_by_text("Nothing is published.").wait_for(timeout=60_000)
+    card.get_by_text("Nothing is published.").wait_for(timeout=box.machine.scaled(60_000))
 
 
 @pytest.mark.shared

@@ -294,6 +294,14 @@ class Front:
             "login": "one",
             "logins": logins,
             "ended": 1,
+            "bans": [
+                {
+                    "address": "2001:db8::/64",
+                    "unban": "2001:db8::",
+                    "since": now - 60,
+                    "until": now + 3540,
+                }
+            ],
             "password": {"changed": now, "minLength": 16, "maxLength": 64},
         }
         await _reply(send, 200, json.dumps(content).encode(), "application/json")

@@ -246,6 +246,9 @@ def test_settings(page, stand):
     here.get_by_role("button", name="End the login of Safari on iPhone").click()
     here.wait_for_function("() => !document.querySelector('[aria-disabled=true]')")
     assert ("DELETE", "/gate/logins/two", {}) in stand.front.gate_requests
+    here.get_by_role("button", name="Unban 2001:db8::/64").click()
+    here.get_by_text("2001:db8::/64 may sign in again").wait_for()
+    assert ("POST", "/gate/unban", {"address": "2001:db8::"}) in stand.front.gate_requests
     here.set_input_files(
         "input[type=file]", {"name": "plan.md", "mimeType": "text/plain", "buffer": b"x" * 99}
     )
