@@ -22,7 +22,13 @@ let
 
   agentOf =
     name: command:
-    { inherit command; } // lib.optionalAttrs (name == "codex") { fullAccess = cfg.codexFullAccess; };
+    {
+      inherit command;
+    }
+    // lib.optionalAttrs (name == "codex") {
+      fullAccess = cfg.codexFullAccess;
+      remoteControl = "${cfg.runtime}/bin/agent-box-codex";
+    };
 
   userOf = name: user: {
     home = "/home/${name}";
@@ -42,13 +48,22 @@ in
     description = "The Python runtime: supervisor, launcher and command line.";
   };
 
+  options.services.agent-box.hostLabel = lib.mkOption {
+    type = lib.types.str;
+    internal = true;
+    readOnly = true;
+    description = "How the apps of the agents call this machine; empty for the name of the kernel.";
+  };
+
   config = lib.mkIf cfg.enable {
+    services.agent-box.hostLabel =
+      if cfg.remoteControlHost == "" && cfg.web.enable then cfg.web.domain else cfg.remoteControlHost;
+
     environment.etc."agent-box/box.json".text = builtins.toJSON {
       version = 1;
       box = {
         revision = config.system.configurationRevision;
-        hostLabel =
-          if cfg.remoteControlHost == "" && cfg.web.enable then cfg.web.domain else cfg.remoteControlHost;
+        inherit (cfg) hostLabel;
       };
       defaultAgent = cfg.agent;
       programs = {

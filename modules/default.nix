@@ -6,6 +6,7 @@
     ./attention.nix
     ./box.nix
     ./cloud.nix
+    ./codex.nix
     ./guides.nix
     ./limits.nix
     ./memory.nix

@@ -57,14 +57,7 @@ let
     # the next start of the unit.
     restartIfChanged = false;
     path = cfg.sessionPath name;
-    environment = {
-      HOME = "/home/${name}";
-      TMUX_TMPDIR = "/run/agent-box-${name}";
-      LANG = lib.mkDefault "C.UTF-8";
-      # Programs that were not built by Nix look in other places.
-      SSL_CERT_FILE = lib.mkDefault "/etc/ssl/certs/ca-certificates.crt";
-    }
-    // removeAttrs user.environment ownVariables;
+    environment = cfg.sessionEnvironment name;
     serviceConfig =
       hardening.sandbox {
         user = name;
@@ -152,6 +145,13 @@ in
   imports = [ ./tools.nix ];
 
   options.services.agent-box = {
+    sessionEnvironment = mkOption {
+      type = types.functionTo types.raw;
+      internal = true;
+      readOnly = true;
+      description = "Environment of the sessions of a user, as a function of the user's name.";
+    };
+
     environmentFiles = mkOption {
       type = types.listOf types.str;
       default = [ ];
@@ -191,6 +191,17 @@ in
   };
 
   config = lib.mkIf cfg.enable {
+    services.agent-box.sessionEnvironment =
+      name:
+      {
+        HOME = "/home/${name}";
+        TMUX_TMPDIR = "/run/agent-box-${name}";
+        LANG = lib.mkDefault "C.UTF-8";
+        # Programs that were not built by Nix look in other places.
+        SSL_CERT_FILE = lib.mkDefault "/etc/ssl/certs/ca-certificates.crt";
+      }
+      // removeAttrs cfg.users.${name}.environment ownVariables;
+
     assertions =
       filesOf "services.agent-box" cfg.environmentFiles
       ++ lib.concatLists (

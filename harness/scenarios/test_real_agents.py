@@ -27,7 +27,8 @@ START = 60.0
 
 SIGN_IN = {
     "claude": "sign-in needed: attach and run /login",
-    "codex": "sign-in needed: attach and choose how to sign in",
+    "codex": "sign-in needed: attach and press Enter",
+    "codex --no-remote-control": "sign-in needed: attach and choose how to sign in",
     "opencode": "sign-in needed: attach and run /connect",
     "pi": "sign-in needed: attach and run /login",
 }
@@ -56,15 +57,16 @@ def test_waits_for_sign_in(box: Box, agent: str, measured: Callable[[str, float]
     measured(f"{agent}: start to the sign-in", view["seconds"])
     assert view["reason"] == SIGN_IN[agent]
     assert view["restarts"] == 0
-    lines = [line for line in box.ctl(USER, "ls").check().out.splitlines() if agent in line]
+    name = agent.partition(" ")[0]
+    lines = [line for line in box.ctl(USER, "ls").check().out.splitlines() if name in line]
     assert len(lines) == 1
     box.expect_in(lines[0], "waiting")
     box.expect_in(lines[0], SIGN_IN[agent])
     # The real program, not something that stands in for it, and none of its helpers died.
     assert outside.alive(box, view["pid"])
-    command = box.document["agents"][agent]["command"]
-    box.expect_in(box.run(f"readlink -f {command}").check(), f"/{agent}/node_modules/")
-    box.ctl(USER, f"rm real-{agent}").check()
+    command = box.document["agents"][name]["command"]
+    box.expect_in(box.run(f"readlink -f {command}").check(), f"/{name}/node_modules/")
+    box.ctl(USER, f"rm real-{name}").check()
     assert not outside.alive(box, view["pid"])
 
 
@@ -127,10 +129,14 @@ def test_prompt_is_held_until_sign_in(box: Box) -> None:
 
 
 def _waiting(box: Box, agent: str) -> dict[str, Any]:
-    """Add a session of a CLI and return its view once it waits; `seconds` tells how long."""
+    """Add a session of a CLI (options behind its name) and return its view once it waits.
+
+    `seconds` tells how long that took.
+    """
     began = time.monotonic()
-    box.ctl(USER, f"add real-{agent} --agent {agent}").check()
-    view = box.wait_session(USER, f"real-{agent}", "waiting", START)
+    name = agent.partition(" ")[0]
+    box.ctl(USER, f"add real-{name} --agent {agent}").check()
+    view = box.wait_session(USER, f"real-{name}", "waiting", START)
     return {**view, "seconds": time.monotonic() - began}
 
 

@@ -123,7 +123,7 @@ def test_working_codex_credential_is_kept(box: Box, vendors: Vendors, end: str) 
     if end == "silent":
         card = vendors.until("codex", "waiting", code="ABCD-12345")
         assert card["url"] == "https://auth.openai.com/codex/device"
-        assert "of before" in box.read(kept)
+        assert "of before" in box.run(f"cat {kept}").out
         box.ctl(USER, "signin codex --cancel").check()
     else:
         card = vendors.until("codex", "connected", "failed")

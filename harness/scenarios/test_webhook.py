@@ -147,7 +147,7 @@ def test_an_agent_is_told(sender: Sender) -> None:
     """
     box = sender.box
     box.use_stub("codex")
-    box.ctl("alice", "add work --agent codex").check("add")
+    box.ctl("alice", "add work --agent codex --no-remote-control").check("add")
     box.wait_session("alice", "work", "running")
     box.wait_for("the agent", lambda: "ready" in screen(sender, "work"))
     sender.set_up()

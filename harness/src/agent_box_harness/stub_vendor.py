@@ -9,6 +9,7 @@ says its own name. ``~/.vendor/NAME.json`` steers it:
               program itself) or ``osc8`` (a hyperlink with other words on the screen)
 ``url``, ``decoys``, ``code``, ``prose``   what is shown; decoys and prose come before
 ``ask``       prompt for a code; ``raw``: read it byte by byte, so that nothing is translated
+``until``     file in ``~/.vendor`` whose appearance stands for the person who signs in
 ``confirm``   a question to be answered with Enter first
 ``end``       ``ok``, ``expired``, ``disabled``, ``invalid``, ``refused`` (works, and the status
               denies it afterwards), ``silent`` (stays until it is ended), ``echo`` (fails and
@@ -202,6 +203,9 @@ class Vendor:
 
     def finish(self, end: str) -> int:
         """End as steered."""
+        gate = self.steer.get("until")
+        while gate and not (FOLDER / gate).exists():
+            time.sleep(0.1)
         if end == "silent":
             signal.pause()
         if end == "expired":

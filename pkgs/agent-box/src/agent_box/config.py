@@ -41,6 +41,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Absolute path of the program."""
     full_access: bool = False
     """Codex only: the box-wide configuration turns approvals and Codex's own sandbox off."""
+    remote_control: str | None = None
+    """Codex only: program of the pane of a session that the vendor's apps drive."""
 
 
 class Programs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

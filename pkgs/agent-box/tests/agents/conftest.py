@@ -20,6 +20,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 class Config:
     command: str
     full_access: bool = False
+    remote_control: str | None = None
 
 
 @dataclass

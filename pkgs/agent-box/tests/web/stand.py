@@ -176,6 +176,9 @@ class Supervisor:
 
     _op_subscribe = _op_ls
 
+    async def _op_connections(self, **_args: Any) -> Any:
+        return {"connections": []}
+
     async def _op_status(self) -> Any:
         server = {"state": "running", "pid": 1}
         return {"version": "0.1.0", "pid": 1, "server": server, "problems": self.problems}

@@ -41,6 +41,10 @@ class AgentConfig(Protocol):
     def full_access(self) -> bool:
         """Whether the box-wide configuration of this agent lifts its own sandbox."""
 
+    @property
+    def remote_control(self) -> str | None:
+        """Program of the pane of a session that the vendor's apps drive; None without."""
+
 
 class Box(Protocol):
     """The part of `agent_box.config.Box` that adapters use."""
@@ -225,6 +229,10 @@ class Agent:
 
     def holds_prompt(self, ctx: Context) -> str | None:
         """Return why the kickoff prompt must not be passed yet, or None to pass it."""
+        return None
+
+    def takes_no_input(self, ctx: Context) -> str | None:
+        """Return why nothing that is typed into the pane reaches the agent, or None."""
         return None
 
     def attention(self, ctx: Context, screen: str) -> str | None:

@@ -8,6 +8,7 @@ in the user's name.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,13 @@ _RESTRICTED = ["-c", "approval_policy=on-request", "-c", "sandbox_mode=workspace
 # the user (and an updater) as a child of whichever session came first, and dies with that session.
 # As settings rather than as the flag for it: releases that know neither ignore a setting.
 _OWN_PROCESS = ["-c", "features.daemon_auto_start=false", "-c", "check_for_update_on_startup=false"]
+_STATE = re.compile(r"^codex remote control: ([a-z-]+)$", re.MULTILINE)
+_REMOTE_ASKS = {
+    "signin": "sign-in needed: open the page that it shows and enter the code",
+    "signed-out": "sign-in needed: attach and press Enter",
+    "refused": "sign-in refused: attach, type login and press Enter",
+    "down": "the codex app-server does not answer: attach and read why",
+}
 # Rollouts looked at, newest first, and how far into one.
 _SCAN_FILES = 300
 _SCAN_LINES = 200
@@ -51,6 +59,14 @@ class Codex(Agent):
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build codex's argv; a first prompt carries the stamp that identifies the rollout."""
         config = ctx.box.agents[self.name]
+        if _remote(ctx):
+            return Launch(
+                [str(config.remote_control)],
+                knobs(ctx, {}),
+                delivers_prompt=False,
+                resumes=False,
+                launch_id=ctx.record.launch_id,
+            )
         conversation = self.conversation(ctx)
         if ctx.entry.skip_permissions:
             autonomy = _BYPASS
@@ -74,6 +90,8 @@ class Codex(Agent):
 
     def conversation(self, ctx: Context) -> str | None:
         """Return the rollout of this session: recorded, else stamped, else the only candidate."""
+        if _remote(ctx):
+            return None
         recorded = ctx.record.conversation
         mine = stamp(ctx.record.launch_id)
         plain: list[str] = []
@@ -121,8 +139,15 @@ class Codex(Agent):
         """Hold the prompt while signed out: codex shows its welcome instead of a conversation."""
         return None if self.signed_in(ctx) else "codex is not signed in yet"
 
+    def takes_no_input(self, ctx: Context) -> str | None:
+        """With remote control the pane is no prompt: the app-server takes tasks from the apps."""
+        return "it is driven from the codex apps" if _remote(ctx) else None
+
     def attention(self, ctx: Context, screen: str) -> str | None:
         """Recognise sign-in, folder trust and approvals."""
+        if _remote(ctx):
+            state = _STATE.search(screen)
+            return _REMOTE_ASKS.get(state.group(1)) if state else None
         bottom = tail(screen, 16)
         foot = bottom[-2:]
         if has(bottom, "Sign in with ChatGPT", "Sign in with Device Code"):
@@ -140,6 +165,18 @@ class Codex(Agent):
         if has(foot, "Press enter to continue"):
             return "a dialog is open: attach and answer"
         return None
+
+
+def _remote(ctx: Context) -> bool:
+    """Return whether this session is the pane of the app-server rather than codex's own screen.
+
+    The app-server takes no prompt. A session that has one to deliver, or a conversation to go on
+    with, gets codex itself.
+    """
+    config = ctx.box.agents.get("codex")
+    if config is None or not config.remote_control or not ctx.entry.remote_control:
+        return False
+    return not ctx.entry.initial_prompt and not ctx.record.conversation
 
 
 class _Opening:

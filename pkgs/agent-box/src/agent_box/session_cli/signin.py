@@ -57,7 +57,7 @@ def _list(context: Context) -> int:
 
 
 def _sentence(card: dict[str, Any]) -> str:
-    text = _WORDS.get(card["state"], card["state"])
+    text = str(_WORDS.get(card["state"], card["state"]))
     if card["detail"]:
         text += f" {card['detail']}" if card["state"] == "connected" else f" ({card['detail']})"
     if card["shadows"]:
@@ -130,7 +130,7 @@ def _choose(choices: list[str]) -> str:
 def _read_code() -> str:
     if sys.stdin.isatty():
         return str(getpass.getpass("Code from that page (not shown): "))
-    data = sys.stdin.buffer.read()
+    data: bytes = sys.stdin.buffer.read()
     try:
         return data.decode("utf-8").removesuffix("\n")
     except UnicodeError:

@@ -59,8 +59,10 @@ async def deliver(supervisor: Supervisor, session: Session, text: str) -> bool:
         if session.entry.agent == SHELL:
             await asyncio.to_thread(_show, await _tty(supervisor, pane), pane.pid, text)
             return True
-        screen = await supervisor.tmux.capture(pane.pane)
         agent = agents.get(session.entry.agent)
+        if (why := agent.takes_no_input(supervisor.lifecycle.context(session))) is not None:
+            raise NotFoundError(f"session '{session.name}' takes no news: {why}")
+        screen = await supervisor.tmux.capture(pane.pane)
         asked = agent.attention(supervisor.lifecycle.context(session), screen)
         if asked is not None:
             raise ConflictError(f"session '{session.name}' waits for a person: {asked}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_box.errors import ConflictError, InternalError, UsageError
+from agent_box.remote import place
 from agent_box.signin import screen
 from agent_box.signin.flows import FLOWS, GITHUB
 from agent_box.tmux import TmuxDownError, TmuxError
@@ -140,8 +141,15 @@ class Signin:
             "providers": list(flow.providers),
             "error": attempt.error if attempt else None,
             "shadows": list(known.get("shadows", [])) if known else [],
+            "remote": self._remote() if flow.id == "codex" else None,
             "expires": attempt.began + LIFE if attempt and alive else None,
         }
+
+    def _remote(self) -> dict[str, Any] | None:
+        """Return what the newest pane of remote control shows."""
+        panes = place.references(self._supervisor.user.runtime_dir)
+        keys = ("session", "state", "text", "url", "code")
+        return {key: panes[-1].get(key) for key in keys} if panes else None
 
     def _ask(self) -> asyncio.Task[None] | None:
         """Have the CLIs asked, if that was long ago; return the question under way."""

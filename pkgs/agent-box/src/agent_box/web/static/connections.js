@@ -58,9 +58,18 @@ export function connections(section, head) {
     const row = h("div", { class: "connection", "data-flow": card.id, "data-state": card.state, role: "group", "aria-label": card.label },
       h("div", { class: "actions" }, h("strong", {}, card.label), h("span", {}, state, detail), h("span", { class: "grow" }), buttons(card, live)));
     if (card.shadows.length) row.append(h("p", { class: "hint" }, `${card.shadows.join(", ")} in your secrets wins over this sign-in.`));
+    if (card.remote) row.append(...remote(card.remote));
     if (card.error) row.append(h("p", { class: "problem", role: "alert" }, card.error));
     if (live) row.append(...steps(card));
     return row;
+  }
+
+  /** The pane of remote control: the same states and words as in the session. */
+  function remote(pane) {
+    return [
+      h("p", { class: "hint", "data-remote": pane.state }, `Remote control (session ${pane.session}, ${pane.state}): ${pane.text}`),
+      pane.state === "paired" && pane.code ? h("p", {}, "Pairing code: ", h("code", { class: "onetime" }, pane.code)) : null,
+    ].filter(Boolean);
   }
 
   function buttons(card, live) {

@@ -1,0 +1,51 @@
+"""The files of remote control: each pane has one, which is its reference to the app-server.
+
+They lie in `/run/agent-box-USER/codex`. systemd starts the unit when the first one appears; the
+unit ends itself when nobody is left behind the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RESTART = "restart"
+"""A file of this name asks the unit for a new app-server."""
+
+
+def directory(runtime_dir: Path) -> Path:
+    """Return where the references are."""
+    return runtime_dir / "codex"
+
+
+def socket_path(env: Mapping[str, str], home: Path) -> Path:
+    """Return the app-server's control socket."""
+    return codex_home(env, home) / "app-server-control/app-server-control.sock"
+
+
+def codex_home(env: Mapping[str, str], home: Path) -> Path:
+    """Return codex's own directory."""
+    return Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
+
+
+def references(runtime_dir: Path) -> list[dict[str, Any]]:
+    """Return what the panes that live have to say, the newest last."""
+    found = []
+    try:
+        paths = sorted(directory(runtime_dir).glob("*.json"), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        return []
+    for path in paths:
+        try:
+            content = json.loads(path.read_bytes())
+            pid = int(content["pid"])
+            os.kill(pid, 0)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        found.append({**content, "path": str(path)})
+    return found
