@@ -20,7 +20,11 @@ let
     remoteControl = mkOption {
       type = types.bool;
       default = true;
-      description = "Make the session drivable from the apps of its agent, where the agent can.";
+      description = ''
+        Make the session drivable from the apps of its agent, where the agent can. A session of
+        codex without a task then shows the pairing code of the app-server, which is one per
+        user, in place of a prompt.
+      '';
     };
     remoteControlName = mkOption {
       type = types.nullOr types.str;

@@ -133,7 +133,7 @@ def test_invalidated_token_is_replaced_once(box: Box, vendors: Vendors) -> None:
     assert not [i for i in vendors.log() if i["argv"] == ["logout"]]
     box.expect_in(box.read(f"{box.home(USER)}/.codex/auth.json"), "tok-")
 
-    box.ctl(USER, "send apps ''").check()
+    box.tmux(USER, "send-keys -t =apps: Enter").check()
     shows(box, "apps", "it is the account")
     text = box.pane_text(USER, "apps")
     box.expect_in(text, "Your authentication token has been invalidated.")
