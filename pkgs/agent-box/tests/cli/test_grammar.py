@@ -31,7 +31,8 @@ def test_help_is_on_stdout(cli):
 
 def test_help_knows_every_verb(cli):
     out = cli("--help").out
-    wanted = "ls add rm restart stop start show logs attach send wait rename env completion status"
+    wanted = "ls add rm restart stop start show logs attach send wait rename env signin"
+    wanted += " completion status"
     assert set(wanted.split()) == set(VERBS)
     assert all(f"\n    {verb}" in out for verb in VERBS)
 
