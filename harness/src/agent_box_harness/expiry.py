@@ -46,7 +46,7 @@ def expired(edge: Edge, user: str) -> dict[str, str]:
 
     A login in use outlives the limit of idleness, and not that of age.
     """
-    second = edge.box.machine.scaled(1.0)
+    second = edge.box.machine.time_factor
     pause = {"do": "run", "command": f"sleep {second}"}
 
     def ask(cookie: str) -> dict[str, Any]:
