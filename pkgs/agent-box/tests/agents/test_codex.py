@@ -221,3 +221,53 @@ def test_signed_in(ctx, name, content, expected):
     path.write_text(content)
     assert AGENT.signed_in(ctx) is expected
     assert (AGENT.holds_prompt(ctx) is None) is expected
+
+
+def remote(ctx, **facts):
+    codex = Config("/bin/codex", remote_control="/bin/agent-box-codex")
+    return entry(replace(ctx, box=replace(ctx.box, agents={"codex": codex})), **facts)
+
+
+def test_remote_control_runs_its_pane(ctx):
+    here = remote(ctx)
+    launch = AGENT.launch(here, None)
+    assert launch.argv == ["/bin/agent-box-codex"]
+    assert (launch.delivers_prompt, launch.resumes, launch.typed) == (False, False, None)
+    assert AGENT.takes_no_input(here) is not None
+    # What somebody does with codex by hand in the same directory is not this session's.
+    rollout(here, time.time() + 1, "by hand")
+    assert AGENT.conversation(record(here, launched=True, started_at=time.time())) is None
+
+
+@pytest.mark.parametrize(
+    "facts", [{"initial_prompt": "the task"}, {"remote_control": False}], ids=["task", "off"]
+)
+def test_a_task_gets_codex_itself(ctx, facts):
+    here = remote(ctx, **facts)
+    launch = AGENT.launch(here, facts.get("initial_prompt"))
+    assert launch.argv[0] == "/bin/codex"
+    assert launch.delivers_prompt is ("initial_prompt" in facts)
+    assert AGENT.takes_no_input(here) is None
+
+
+def test_a_conversation_goes_on_as_one(ctx):
+    seconds = time.time()
+    rollout(ctx, seconds, "words")
+    here = record(remote(ctx), conversation=identity(seconds), launched=True)
+    assert AGENT.launch(here, None).argv[:2] == ["/bin/codex", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("state", "asks"),
+    [
+        ("starting", None),
+        ("signin", "sign-in needed: open the page that it shows and enter the code"),
+        ("signed-out", "sign-in needed: attach and press Enter"),
+        ("refused", "sign-in refused: attach, type login and press Enter"),
+        ("trouble", None),
+        ("paired", None),
+    ],
+)
+def test_remote_control_says_when_it_needs_a_person(ctx, state, asks):
+    screen = f"codex remote control: {state}\nmachine: box\n\nSign in with ChatGPT\n"
+    assert AGENT.attention(remote(ctx), screen) == asks
