@@ -305,6 +305,8 @@ def test_an_expired_login(visitor: Visitor, edge: Edge) -> None:
     browser.tab(opened.value, "main").wait_for()
     busy.get_by_role("heading", name="Your login has ended").wait_for(state="detached")
     assert busy.get_by_label("First task (optional)").input_value() == "a long thought"
+    # The terminal has ended with the login and is back without a word.
+    visitor.terminal(busy, "main").wait("$")
     busy.get_by_label("First task (optional)").fill("")  # a shell takes none
     busy.get_by_role("button", name="Start session").click()
     browser.tab(busy, "kept").wait_for()

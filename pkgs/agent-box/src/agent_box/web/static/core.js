@@ -99,9 +99,11 @@ export function signedOut() {
   dialog.showModal();
 }
 
-/** Somebody has signed in again, here or in another tab. */
+/** Somebody has signed in again in another tab; tells whether this page waited for that. */
 export function signedIn() {
+  const waited = ended !== null;
   ended?.close();
+  return waited;
 }
 
 /** Tell people who listen rather than look. */

@@ -8,7 +8,7 @@ const SILENCE = 35000;
 
 const listeners = new Set();
 
-/** Call `listener(kind, detail)` after every change. Kinds: sessions, problems, env, files, sites, webhooks, connection. */
+/** Call `listener(kind, detail)` after every change. Kinds: sessions, problems, env, files, sites, webhooks, connection, login. */
 export function follow(listener) {
   listeners.add(listener);
 }
@@ -84,7 +84,10 @@ function connect() {
   source?.close();
   const mine = source = new EventSource(`${base}/events`);
   heard();
-  mine.onopen = () => { connected(true); signedIn(); };
+  mine.onopen = () => {
+    connected(true);
+    if (signedIn()) tell("login");
+  };
   mine.onerror = async () => {
     connected(false);
     if (mine.readyState !== EventSource.CLOSED) return;

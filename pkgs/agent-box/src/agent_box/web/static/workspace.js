@@ -156,6 +156,8 @@ follow((kind, detail) => {
     pane.name();
     if (selected === detail.from) select(detail.to);
   } else if (kind === "state") notify(detail.view);
+  // Terminals have ended with the login.
+  else if (kind === "login") panes.forEach((pane) => pane.frame && pane.reload());
   else if (kind === "connection" && state.connected) panes.forEach((pane) => pane.reconnected());
   else if (kind === "sessions" || kind === "problems") { settle(); render(); }
 });
