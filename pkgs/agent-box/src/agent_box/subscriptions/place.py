@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 DISPATCH = "dispatch"
 """The key of the list of standing watches, which all sessions share."""
 
+SELF = "LOCAL_WEBHOOK_SELF"
+"""The variable that tells who the user's agents are on GitHub."""
+
 PORT_NONE = "0"
 """The plugin of a session opens no port: the box has one receiver for all."""
 
@@ -57,7 +60,7 @@ def environment(home: Path, session_id: str, url: str) -> dict[str, str]:
     }
     login = known_login(home)
     if login:
-        found["LOCAL_WEBHOOK_SELF"] = login
+        found[SELF] = login
     return found
 
 
@@ -69,7 +72,7 @@ def known_login(home: Path) -> str | None:
         return None
     for line in lines:
         name, _, value = line.partition("=")
-        if name == "LOCAL_WEBHOOK_SELF":
+        if name == SELF:
             return clean(value) or None
     return None
 

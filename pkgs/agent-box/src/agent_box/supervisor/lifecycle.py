@@ -206,14 +206,17 @@ class Lifecycle:
         self.launch_dir.mkdir(mode=0o700, exist_ok=True)
         path = self.launch_dir / f"{session.id}.json"
         self._failed_path(session).unlink(missing_ok=True)
+        webhook = self._webhook(session)
+        login = webhook.pop(place.SELF, None)
         spec: dict[str, Any] = {
             "name": session.name,
             "id": session.id,
             "launch": launch_key,
             "argv": launch.argv,
             "cwd": session.entry.working_directory,
-            "env": launch.env,
-            "identity": {"AGENT_BOX_SESSION": session.name, **self._webhook(session)},
+            # Who the box is on GitHub may be said better in the user's own env file.
+            "env": launch.env | ({place.SELF: login} if login else {}),
+            "identity": {"AGENT_BOX_SESSION": session.name, **webhook},
             "envFile": str(self.user.env_path),
             "cgroup": group,
             "notify": str(self.notify_path),
