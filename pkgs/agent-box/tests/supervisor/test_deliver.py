@@ -72,6 +72,18 @@ def test_a_program_in_the_foreground_keeps_its_screen(shell):
         deliver._show(Path("/nowhere"), os.getpid(), "text")
 
 
+class Agent:
+    """One that asks a question while its screen says so."""
+
+    def attention(self, _: Any, screen: str) -> str | None:
+        return "a question" if "esc to cancel" in screen else None
+
+
+@pytest.fixture(autouse=True)
+def agent(monkeypatch):
+    monkeypatch.setattr(deliver.agents, "get", lambda _: Agent())
+
+
 class Tmux:
     """A terminal whose program answers Enter after so many presses."""
 
