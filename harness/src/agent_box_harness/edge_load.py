@@ -137,6 +137,9 @@ class Crowd(Browsers):
         alive = time.monotonic()
         while len(found) < step["count"] or (flood is not None and flood[0].is_alive()):
             letter = LETTERS[len(found) % len(LETTERS)]
+            if found and len(found) % 60 == 0:  # the line has an end
+                self.type({"as": step["as"], "text": "\x15"})
+                self._forget(connection)
             began = time.monotonic()
             if began - alive > 2:
                 connection.sendall(PONG)
@@ -150,9 +153,6 @@ class Crowd(Browsers):
                 data += chunk
             found.append((time.monotonic() - began) * 1000)
             time.sleep(0.02)  # a person does not type faster
-            if len(found) % 60 == 0:  # and the line has an end
-                self.type({"as": step["as"], "text": "\x15"})
-                self._forget(connection)
         return {"milliseconds": found}
 
     def _forget(self, connection: socket.socket) -> None:
