@@ -13,7 +13,7 @@ URL = "https://claude.ai/oauth/authorize?code=true&state=" + "aB3-_x" * 70  # 46
 
 
 def found(text, columns=512, flow=CLAUDE):
-    return screen.address(text, columns, flow.hosts, flow.page)
+    return screen.address(text, columns, flow)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
@@ -76,6 +76,13 @@ def test_sign_in_page_wins_over_help_pages():
     text = f"https://claude.ai/help\n{URL}\nhttps://support.claude.com/login\n"
     assert found(text) == URL
     assert found("https://claude.ai/new-place?x=1") == "https://claude.ai/new-place?x=1"
+
+
+@pytest.mark.parametrize("flow", ["github", "opencode", "pi"])
+def test_pages_that_anybody_can_make_are_no_sign_in(flow):
+    text = "https://github.com/somebody/phish\nhttps://github.com/login/device\n"
+    assert found(text, flow=FLOWS[flow]) == "https://github.com/login/device"
+    assert found("https://github.com/somebody/phish\n", flow=FLOWS[flow]) is None
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,10 @@ _MODEL_VENDORS = (
     *("anthropic.com", "chatgpt.com", "claude.ai", "claude.com", "github.com", "kimi.com"),
     *("opencode.ai", "openai.com", "openrouter.ai", "accounts.google.com", "x.ai"),
 )
+# On GitHub anybody can publish, so there it is one address.
+_SIGN_IN_PAGE = (
+    r"^https://github\.com/login/device\b|^https://(?!github\.com/)[^/]+/(.*/)?(oauth|device|auth)"
+)
 _MODEL_KEYS = ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
 _PROVIDERS = ("anthropic", "openai", "github-copilot", "openrouter")
 
@@ -37,6 +41,9 @@ class Flow:
     credential: tuple[str, str]
     """Where the CLI keeps its credential: a variable that moves the directory ("" for none),
     and the path below it or, without it, the path below the home after a `:`."""
+    any_page: bool = False
+    """Whether another page of these hosts will do when none matches: never where anybody can
+    publish, as on GitHub."""
     program: str = ""
     """Name on the PATH for a CLI that is no agent of the box."""
     code_prompt: str | None = None
@@ -74,6 +81,7 @@ FLOWS = {
             status=("auth", "status"),
             hosts=("claude.com", "claude.ai", "anthropic.com"),
             page=r"/oauth/",
+            any_page=True,
             credential=("CLAUDE_CONFIG_DIR", ".credentials.json:.claude/.credentials.json"),
             code_prompt=r"Paste code here|[Pp]aste the (authorization )?code",
             clears=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -86,6 +94,7 @@ FLOWS = {
             status=("login", "status"),
             hosts=("openai.com", "chatgpt.com"),
             page=r"/device",
+            any_page=True,
             credential=("CODEX_HOME", "auth.json:.codex/auth.json"),
             shows_code=True,
             clears=("OPENAI_API_KEY", "CODEX_API_KEY"),
@@ -102,7 +111,7 @@ FLOWS = {
             ),
             status=("auth", "status", "--hostname", "github.com"),
             hosts=("github.com",),
-            page=r"/login/device",
+            page=r"^https://github\.com/login/device\b",
             credential=("GH_CONFIG_DIR", "hosts.yml:.config/gh/hosts.yml"),
             shows_code=True,
             clears=("GH_TOKEN", "GITHUB_TOKEN"),
@@ -119,7 +128,7 @@ FLOWS = {
             login=("auth", "login", "--provider", "{provider}"),
             status=("auth", "list"),
             hosts=_MODEL_VENDORS,
-            page=r"/(oauth|device|login/device|authorize)",
+            page=_SIGN_IN_PAGE,
             credential=(
                 "XDG_DATA_HOME",
                 "opencode/auth.json:.local/share/opencode/auth.json",
@@ -137,7 +146,7 @@ FLOWS = {
             login=("auth", "login", "{provider}", "--no-browser"),
             status=("--list-models",),
             hosts=_MODEL_VENDORS,
-            page=r"/(oauth|device|login/device|authorize)",
+            page=_SIGN_IN_PAGE,
             credential=("PI_CODING_AGENT_DIR", "auth.json:.pi/agent/auth.json"),
             code_prompt=r"API key|[Pp]aste (the|your|your authorization) .*(code|URL)",
             shows_code=True,

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agent_box.signin.flows import Flow
+
 MAX_FAILURE = 240
 """Characters of a vendor's own words about a failure."""
 
@@ -80,14 +82,15 @@ def trusted(address: str, hosts: Sequence[str]) -> bool:
     return any(host == known or host.endswith(f".{known}") for known in hosts)
 
 
-def address(screen: str, columns: int, hosts: Sequence[str], page: str) -> str | None:
+def address(screen: str, columns: int, flow: Flow) -> str | None:
     """Return the sign-in page's address, whole, or None; foreign hosts do not exist for it."""
     found = [match.group(1) for match in _LINK.finditer(screen)] + _visible(screen, columns)
-    good = [item for item in found if trusted(item, hosts)]
-    best = [item for item in good if re.search(page, item)]
+    good = [item for item in found if trusted(item, flow.hosts)]
+    best = [item for item in good if re.search(flow.page, item)]
     # Of a link and its text, the text may be cut; of two attempts, the later one counts.
-    longest = {item for item in best if not any(o != item and o.startswith(item) for o in best)}
-    return next((item for item in reversed(best or good) if item in longest or not best), None)
+    wanted = best or (good if flow.any_page else [])
+    whole = [item for item in wanted if not any(o != item and o.startswith(item) for o in wanted)]
+    return whole[-1] if whole else None
 
 
 def _visible(screen: str, columns: int) -> list[str]:

@@ -348,7 +348,7 @@ class Signin:
     async def _advance(self, attempt: Attempt, pane: Pane, text: str) -> None:
         """Take over what the pane shows now."""
         flow = attempt.flow
-        attempt.address = screen.address(text, COLUMNS, flow.hosts, flow.page) or attempt.address
+        attempt.address = screen.address(text, COLUMNS, flow) or attempt.address
         if flow.shows_code:
             attempt.code = screen.code(text) or attempt.code
         last = screen.last_line(text)
