@@ -40,6 +40,7 @@ let
         Group = name;
         ExecStart = "${cfg.runtime}/bin/agent-box-codex-daemon";
         WorkingDirectory = "~";
+        RemoveIPC = true;
         EnvironmentFile = cfg.environmentFiles ++ user.environmentFiles;
         RuntimeDirectory = "agent-box-${name}";
         RuntimeDirectoryMode = "0700";

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 CEILINGS = {
     "agent-box-alice.service": 3.7,  # sudo: no NoNewPrivileges, some capabilities
     "agent-box-bob.service": 2.7,
+    "agent-box-codex-alice.service": 3.7,  # the class of alice's sessions
     "agent-box-supervisor-alice.service": 0.6,
     "agent-box-supervisor-bob.service": 0.6,
     "agent-box-gate.service": 0.2,

@@ -261,6 +261,7 @@ def test_a_conversation_goes_on_as_one(ctx):
     ("state", "asks"),
     [
         ("starting", None),
+        ("connecting", None),
         ("signin", "sign-in needed: open the page that it shows and enter the code"),
         ("signed-out", "sign-in needed: attach and press Enter"),
         ("refused", "sign-in refused: attach, type login and press Enter"),

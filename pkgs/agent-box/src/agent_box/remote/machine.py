@@ -35,7 +35,7 @@ class Shown:
     """What pane and card show."""
 
     state: str
-    """`starting`, `down`, `signin`, `signed-out`, `refused`, `trouble` or `paired`."""
+    """`starting`, `down`, `connecting`, `signin`, `signed-out`, `refused`, `trouble` or `paired`."""
     text: str
     url: str | None = None
     code: str | None = None
@@ -136,7 +136,7 @@ class Machine:
             )
             return
         self._retried = True
-        self._port.show(Shown("signin", f"{refused}\n\nSigning in anew."))
+        self._port.show(Shown("connecting", f"{refused}\n\nSigning in anew."))
         if self._sign_in():
             self.onboard()
 

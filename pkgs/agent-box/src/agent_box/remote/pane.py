@@ -57,6 +57,7 @@ class Pane:
     def __init__(self, box: Box, user: User) -> None:
         self._command = box.agents["codex"].command
         self._user = user
+        self._machine = box.host_label or os.uname().nodename
         self._env = _environment(user)
         self._socket = place.socket_path(self._env, user.home)
         self._directory = place.directory(user.runtime_dir)
@@ -78,7 +79,7 @@ class Pane:
         if shown == self._shown:
             return
         self._shown = shown
-        lines = [f"{TITLE}: {shown.state}", f"machine: {os.uname().nodename}", ""]
+        lines = [f"{TITLE}: {shown.state}", f"machine: {self._machine}", ""]
         if shown.url:
             lines += [f"Open this page in a browser, on any device:\n\n  {shown.url}\n"]
         if shown.code:
@@ -154,8 +155,11 @@ class Pane:
                     card = next(card for card in cards if card["id"] == "codex")
                     if card["state"] not in _LIVE:
                         break
-                    text = "Sign in to codex. Nothing has to be typed here."
-                    self.show(Shown("signin", text, card["url"], card["code"]))
+                    if card["url"] or card["code"]:
+                        text = "Sign in to codex. Nothing has to be typed here."
+                        self.show(Shown("signin", text, card["url"], card["code"]))
+                    else:
+                        self.show(Shown("connecting", "codex asks OpenAI for a sign-in page."))
                     time.sleep(1)
         except AgentBoxError as error:
             return str(error)
