@@ -35,7 +35,7 @@ class Shown:
     """What pane and card show."""
 
     state: str
-    """`starting`, `down`, `connecting`, `signin`, `signed-out`, `refused`, `trouble` or `paired`."""
+    """One of starting, down, connecting, signin, signed-out, refused, trouble, paired."""
     text: str
     url: str | None = None
     code: str | None = None
