@@ -24,6 +24,7 @@ PAGE = "https://auth.openai.com/codex/device"
 @pytest.fixture
 def vendors(box: Box) -> Iterator[Vendors]:
     """A codex that is a stub, nobody signed in, no session that refers to the app-server."""
+    stopped(box)
     box.succeed(f"cd {box.home(USER)} && rm -rf .vendor .codex")
     found = Vendors(box, USER)
     found.use("codex")
@@ -31,7 +32,6 @@ def vendors(box: Box) -> Iterator[Vendors]:
     for session in box.sessions(USER):
         if session["agent"] == "codex":
             box.ctl(USER, f"rm {session['name']}").check()
-    stopped(box)
 
 
 def active(box: Box) -> str:
