@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agent_box.agents.base import Agent
 from agent_box.errors import ConflictError, NotFoundError
 from agent_box.supervisor import deliver
 from agent_box.supervisor.model import TurnLock
@@ -72,16 +73,16 @@ def test_a_program_in_the_foreground_keeps_its_screen(shell):
         deliver._show(Path("/nowhere"), os.getpid(), "text")
 
 
-class Agent:
-    """One that asks a question while its screen says so."""
+class Asking(Agent):
+    """An agent that asks a question while its screen says so."""
 
-    def attention(self, _: Any, screen: str) -> str | None:
+    def attention(self, ctx: Any, screen: str) -> str | None:
         return "a question" if "esc to cancel" in screen else None
 
 
 @pytest.fixture(autouse=True)
 def agent(monkeypatch):
-    monkeypatch.setattr(deliver.agents, "get", lambda _: Agent())
+    monkeypatch.setattr(deliver.agents, "get", lambda _: Asking())
 
 
 class Tmux:
