@@ -220,8 +220,7 @@ in
     (lib.mkIf active {
       assertions = [
         {
-          assertion =
-            webhook.hookSessionAgent == null || lib.elem webhook.hookSessionAgent cfg.installAgents;
+          assertion = webhook.hookSessionAgent == null || lib.elem webhook.hookSessionAgent cfg.installAgents;
           message = "services.agent-box.webhook.hookSessionAgent: ${toString webhook.hookSessionAgent} is not installed. Add it to services.agent-box.installAgents or choose another agent.";
         }
       ];
