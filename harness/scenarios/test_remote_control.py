@@ -29,6 +29,7 @@ def vendors(box: Box) -> Iterator[Vendors]:
     found = Vendors(box, USER)
     found.use("codex")
     yield found
+    box.use_real("codex")
     for session in box.sessions(USER):
         if session["agent"] == "codex":
             box.ctl(USER, f"rm {session['name']}").check()

@@ -15,11 +15,14 @@ import pytest
 from agent_box_harness.vendors import Vendors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_box_harness.box import Box
 
 pytestmark = [pytest.mark.limit(180), pytest.mark.shared]
 
 USER = "alice"
+AGENTS = ("claude", "codex", "opencode", "pi")
 ASK = "Paste code here if prompted > "
 URL = "https://claude.ai/oauth/authorize?code=true&client_id=9d1c&state=" + "x" * 400
 DECOYS = [
@@ -32,14 +35,16 @@ CODE = "a#b$(id)`id`\"q\" 'q' \\ ü鍵🔑\rtail;&|<>*" + "z" * 2000
 
 
 @pytest.fixture
-def vendors(box: Box) -> Vendors:
-    """The stubs, with nobody signed in and nothing steered."""
+def vendors(box: Box) -> Iterator[Vendors]:
+    """The stubs, with nobody signed in and nothing steered; the real CLIs come back."""
     home = box.home(USER)
     places = ".vendor .claude .codex .config/gh .local/share/opencode .pi"
     box.succeed("cd " + home + " && rm -rf " + places)
     found = Vendors(box, USER)
-    found.use("claude", "codex", "opencode", "pi", "gh")
-    return found
+    found.use(*AGENTS, "gh")
+    yield found
+    for agent in AGENTS:
+        box.use_real(agent)
 
 
 @pytest.mark.parametrize("form", ["plain", "hard", "osc8"])
@@ -193,7 +198,6 @@ def test_real_clis_reach_their_sign_in(box: Box, flow: str) -> None:
     after.
     """
     vendors = Vendors(box, USER)
-    box.use_real(flow)
     box.succeed(f"cd {box.home(USER)} && rm -rf .claude .codex .local/share/opencode .pi")
     options, *states = REAL[flow]
     vendors.until(flow, "idle")

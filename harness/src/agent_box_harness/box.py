@@ -273,8 +273,7 @@ class Box:
         """
         command = self._agent_command(agent)
         self.machine.write_file(STUB_PATH, STUB_SOURCE.read_bytes(), mode=0o755)
-        if agent not in self._real_commands:
-            self._real_commands[agent] = self.run(f"readlink {shlex.quote(command)}").out
+        self.remember_real(agent)
         self.machine.succeed(
             f"chmod 0755 {Path(STUB_PATH).parent} && "
             f"mkdir -p {shlex.quote(str(Path(command).parent))} && "
@@ -292,6 +291,12 @@ class Box:
         command = f"sh -c {shlex.quote(script)} {shlex.quote(path)}"
         self.as_user(user, command, stdin=json.dumps(content)).check(f"signing {agent} in")
 
+    def remember_real(self, agent: str) -> None:
+        """Note where the real CLI is, for `use_real`, before something takes its place."""
+        if agent not in self._real_commands:
+            command = shlex.quote(self._agent_command(agent))
+            self._real_commands[agent] = self.run(f"readlink {command}").out
+
     def use_real(self, agent: str) -> None:
         """Put the real CLI back after `use_stub`."""
         command, real = self._agent_command(agent), self._real_commands.pop(agent, "")
@@ -301,7 +306,7 @@ class Box:
     def remove_agent(self, agent: str) -> None:
         """Take a CLI's binary away (what a broken installation looks like)."""
         command = self._agent_command(agent)
-        self._real_commands.setdefault(agent, self.run(f"readlink {shlex.quote(command)}").out)
+        self.remember_real(agent)
         self.machine.succeed(f"rm -f {shlex.quote(command)}")
 
     def stub_command(self, user: str, command: str, conversation: str | None = None) -> None:

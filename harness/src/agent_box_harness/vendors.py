@@ -29,6 +29,8 @@ class Vendors:
         self.box.write_file(PLACE, SOURCE.read_bytes(), mode=0o755)
         for name in names:
             command = GH if name == "gh" else self.box.document["agents"][name]["command"]
+            if name != "gh":
+                self.box.remember_real(name)
             self.box.succeed(
                 f"chmod 0755 {Path(PLACE).parent} && "
                 f"install -d -m 0755 /opt/absent {shlex.quote(str(Path(command).parent))} && "
