@@ -80,7 +80,18 @@ in
     agentCatalogue = mkOption {
       type = types.attrsOf (
         types.submodule {
-          options = lib.genAttrs [ "package" "program" ] (_: mkOption { type = types.str; });
+          options = {
+            package = mkOption {
+              type = types.str;
+              internal = true;
+              description = "Attribute of the package in {option}`services.agent-box.agentPackages`.";
+            };
+            program = mkOption {
+              type = types.str;
+              internal = true;
+              description = "Name of the program in the package.";
+            };
+          };
         }
       );
       internal = true;

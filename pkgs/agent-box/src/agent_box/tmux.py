@@ -293,9 +293,10 @@ class Tmux:
 
     async def paste(self, pane: str, text: str, *, enter: bool) -> None:
         """Give `text` to the program in `pane` as a paste, then press Enter if asked to."""
-        buffer = f"agent-box-{os.urandom(4).hex()}"
-        await self.run("load-buffer", "-b", buffer, "-", data=text.encode("utf-8", "replace"))
-        await self.run("paste-buffer", "-d", "-p", "-r", "-b", buffer, "-t", pane)
+        if text:  # tmux has no empty buffers; Enter alone is a wish, too
+            buffer = f"agent-box-{os.urandom(4).hex()}"
+            await self.run("load-buffer", "-b", buffer, "-", data=text.encode("utf-8", "replace"))
+            await self.run("paste-buffer", "-d", "-p", "-r", "-b", buffer, "-t", pane)
         if enter:
             await self.run("send-keys", "-t", pane, "Enter")
 

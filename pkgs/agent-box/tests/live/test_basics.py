@@ -262,3 +262,12 @@ def test_an_agent_that_was_not_signed_in_keeps_its_prompt(box):
     box.call("restart", name="one")
     assert box.ready(view["id"], 3)[2]["prompt"] != "do it later"
     assert not box.view("one")["promptPending"]
+
+
+def test_enter_alone(box):
+    view = box.call("add", name="one")["session"]
+    box.ready(view["id"])
+    box.call("send", name="one", text="print al", enter=False)
+    box.call("send", name="one", text="one", enter=False)
+    box.call("send", name="one", text="")
+    box.until(lambda: "did print" in box.call("logs", name="one")["text"])

@@ -114,6 +114,11 @@ class Stand:
         return dict(result["connection"])
 
     async def code(self, flow: str, text: str) -> dict[str, object]:
+        """Enter a code, as a person does: once it is asked for, if that comes about."""
+        for _ in range(100):
+            if (await self.card(flow))["needsCode"]:
+                break
+            await asyncio.sleep(0.05)
         return dict(
             (await self.signin.act({"flow": flow, "action": "code", "text": text}))["connection"]
         )
