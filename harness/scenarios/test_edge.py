@@ -237,7 +237,12 @@ def test_sizes(edge: Edge) -> None:
         Ask("/alice/api/sessions?token=very-secret", headers=with_cookie(cookie)): 200,
     }
     assert wrong(asks, edge.ask(asks)) == []
-    log = edge.box.succeed("journalctl -b -u caddy.service -o cat --no-pager | tail -n 40")
-    assert '"uri":"/alice/api/sessions?..."' in log
+    written = "journalctl -b -u caddy.service -o cat --no-pager"
+    # The journal takes what the edge writes a little later.
+    edge.box.wait_for(
+        "the request in the log",
+        lambda: '"uri":"/alice/api/sessions?..."' in edge.box.succeed(written),
+    )
+    log = edge.box.succeed(written)
     for secret in ("very-secret", cookie.partition("=")[2], COOKIE, PASSWORDS["alice"]):
         assert secret not in log
