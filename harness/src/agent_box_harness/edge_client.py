@@ -16,6 +16,7 @@ byte, because libraries would clean up the very addresses that scenarios try.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -65,7 +66,9 @@ class Browsers:
         lines += [f"{name}: {value}" for name, value in [*head, *more, *given]]
         if connection is None:
             connection = self.connect(step.get("source", ""), step.get("seconds", PATIENCE))
-        connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        # What is too large is refused, and the connection ended, before all of it was sent.
+        with contextlib.suppress(BrokenPipeError):
+            connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         return connection
 
     def ask(self, step: dict[str, Any]) -> dict[str, Any]:
