@@ -129,14 +129,20 @@ def test_prompt_is_held_until_sign_in(box: Box) -> None:
 
 
 def _waiting(box: Box, agent: str) -> dict[str, Any]:
-    """Add a session of a CLI (options behind its name) and return its view once it waits.
+    """Add a session of a CLI (options behind its name) and return its view once it waits for good.
 
-    `seconds` tells how long that took.
+    On the way there codex waits, seconds to minutes, for a page that it cannot reach. `seconds`
+    tells how long it all took.
     """
     began = time.monotonic()
     name = agent.partition(" ")[0]
     box.ctl(USER, f"add real-{name} --agent {agent}").check()
-    view = box.wait_session(USER, f"real-{name}", "waiting", START)
+
+    def there() -> dict[str, Any] | None:
+        view = box.wait_session(USER, f"real-{name}", "waiting", START)
+        return view if view["reason"] == SIGN_IN[agent] else None
+
+    view = box.wait_for(f"{agent} to say: {SIGN_IN[agent]}", there, START)
     return {**view, "seconds": time.monotonic() - began}
 
 
