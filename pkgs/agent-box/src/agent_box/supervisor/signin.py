@@ -87,6 +87,8 @@ class Signin:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._attempts: dict[str, Attempt] = {}
+        self._closed: set[str] = set()
+        """tmux's ids of the panes that were closed from here."""
         self._probes: dict[str, dict[str, Any]] = {}
         self._probed = 0.0
         self._asking: asyncio.Task[None] | None = None
@@ -247,7 +249,10 @@ class Signin:
         """Go on with the attempts whose panes an earlier supervisor opened."""
         for name, pane in self._supervisor.foreign.items():
             flow = FLOWS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
-            if flow is not None and flow.id not in self._attempts and not pane.ended:
+            # One that is being closed may still be listed.
+            if pane.ended or pane.session_key in self._closed:
+                continue
+            if flow is not None and flow.id not in self._attempts:
                 attempt = Attempt(flow, time.time())
                 self._attempts[flow.id] = attempt
                 self._follow(attempt)
@@ -268,6 +273,7 @@ class Signin:
     async def _end(self, flow: Flow) -> None:
         pane = await self._pane(flow)
         if pane is not None:
+            self._closed.add(pane.session_key)
             if not pane.ended:
                 await self._supervisor.lifecycle.ask_to_leave(pane)
             await self._supervisor.tmux.kill(pane)
