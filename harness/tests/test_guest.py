@@ -260,6 +260,22 @@ def test_prune_keeps_the_new_the_named_and_other_hosts(own_cache):
     assert left == {"test-new", "test-now", "vm-old"}
 
 
+def test_prune_minds_no_other_that_prunes(own_cache, monkeypatch):
+    old = cache.entry("kind", "test-old", lambda directory: (directory / "log").write_text(""))
+    now = cache.entry("kind", "test-now", lambda directory: None)
+    os.utime(old, (1, 1))
+    remove = cache.remove_tree
+
+    def remove_while_another_does(path):
+        cache.prune("kind", "test", now, 3600)
+        remove(path)
+
+    monkeypatch.setattr(cache, "remove_tree", remove_while_another_does)
+    cache.prune("kind", "test", now, 3600)
+    left = {path.name for path in (cache.cache_root() / "kind").iterdir() if path.is_dir()}
+    assert left == {"test-now"}
+
+
 def test_missing_programs_are_named_by_package():
     with pytest.raises(BuildError, match="apt-get install surely-no-such-program"):
         cache.need_programs("sh", "surely-no-such-program")

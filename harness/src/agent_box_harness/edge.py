@@ -7,7 +7,9 @@ costs seconds under emulation.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agent_box_harness.errors import RequestFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from agent_box_harness.box import Box
 
@@ -23,6 +25,7 @@ CLIENT, CROWD = "edge_client.py", "edge_load.py"
 FOLDER = "/opt/agent-box-stub"
 
 COOKIE = "__Host-agent_box"
+_CADDYFILE = "/etc/caddy/Caddyfile"
 
 PASSWORDS = {
     "alice": "tulip-Anchor-vexing-orbit-maple",
@@ -124,7 +127,7 @@ class Edge:
         }
         command = f"{prefix} python3 {FOLDER}/{program}"
         done = self.box.run(command, timeout, stdin=json.dumps(job)).check(program)
-        results: list[dict[str, Any]] = json.loads(done.out)
+        results: list[dict[str, Any]] = _unpacked(done.out)
         if len(results) != len(steps):
             what = f"{len(results)} results of {len(steps)} steps came out of the guest"
             raise RequestFailedError(f"{what}: its shell lost some of {len(done.out)} characters")
@@ -133,6 +136,40 @@ class Edge:
     def ask(self, requests: Iterable[Ask], **options: Any) -> list[Answer]:
         """Send requests, each on a connection of its own."""
         return self.read(self.steps([request.step() for request in requests], **options))
+
+    def fetch(self, version: str, requests: Iterable[Ask], **options: Any) -> list[Answer]:
+        """Send requests over HTTP/2 or 3, one after the other on one connection; no bodies come.
+
+        `source` and `seconds` are those of a step; an answer over another version is a failure.
+        """
+        more = {key: options.pop(key) for key in {"source", "seconds"} & options.keys()}
+        asks = [request.step() for request in requests]
+        step = {"do": "fetch", "version": version, "asks": asks, **more}
+        (result,) = self.steps([step], **options)
+        found = result.get("answers", [])
+        wrong = {each["version"] for each in found if each["status"]} - {version}
+        if len(found) != len(asks) or wrong:
+            raise RequestFailedError(
+                f"{len(found)} answers to {len(asks)} requests, {wrong}: {result}"[:2000]
+            )
+        return self.read(found)
+
+    @contextlib.contextmanager
+    def as_with(self, settings: str) -> Iterator[None]:
+        """Have the edge run with what other options of the module make (hosts/test.nix)."""
+        kept = self.box.read(_CADDYFILE)
+        other = self.box.read(f"/etc/agent-box/edges/{settings}.Caddyfile")
+        self._load(other)
+        try:
+            yield
+        finally:
+            self._load(kept)
+
+    def _load(self, content: str) -> None:
+        """Give the edge another file; on NixOS it is a link to what nobody can change."""
+        self.box.succeed(f"rm -f {_CADDYFILE}")
+        self.box.machine.write_file(_CADDYFILE, content.encode(), mode=0o444)
+        self.box.succeed("systemctl reload caddy.service")
 
     @staticmethod
     def read(found: list[dict[str, Any]]) -> list[Answer]:
@@ -174,3 +211,10 @@ class Edge:
         )
         body = urlencode({"user": user, "password": password})
         return Ask("/login", "POST", headers, body)
+
+
+def _unpacked(text: str) -> Any:
+    """Return the results that a client in the guest delivered."""
+    if not text.startswith("["):
+        text = zlib.decompress(base64.b64decode(text)).decode()
+    return json.loads(text)

@@ -30,9 +30,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from agent_box_harness.edge_client import PATIENCE, Browsers, parse_head, read_head, run
+    from agent_box_harness.edge_client import (
+        PATIENCE,
+        Browsers,
+        deliver,
+        parse_head,
+        read_head,
+        run,
+    )
 else:  # in the guest
-    from edge_client import PATIENCE, Browsers, parse_head, read_head, run
+    from edge_client import PATIENCE, Browsers, deliver, parse_head, read_head, run
 
 LETTERS = "wyzvpk"
 
@@ -215,4 +222,4 @@ class Crowd(Browsers):
 
 if __name__ == "__main__":
     multiprocessing.set_start_method("fork")
-    json.dump(run(json.load(sys.stdin), Crowd), sys.stdout)
+    deliver(run(json.load(sys.stdin), Crowd))

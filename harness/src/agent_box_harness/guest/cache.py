@@ -100,8 +100,12 @@ def prune(kind: str, prefix: str, keep: Path, seconds: float) -> None:
     os.utime(keep)
     oldest = time.time() - seconds
     for path in (cache_root() / kind).glob(f"{prefix}-*"):
-        if path != keep and path.is_dir() and path.stat().st_mtime < oldest:
-            remove_tree(path)
+        # Others prune at the same time: only one gets to rename an entry, and one that is being
+        # removed counts as new.
+        with contextlib.suppress(FileNotFoundError):
+            if path != keep and path.is_dir() and path.stat().st_mtime < oldest:
+                os.utime(path)
+                remove_tree(path.rename(path.with_name(f"{path.name}.{os.getpid()}.gone")))
 
 
 def remove_tree(path: Path) -> None:
