@@ -1,5 +1,26 @@
 # Two users for the scenarios: alice may run one command as root, bob none.
-{ lib, pkgs, ... }:
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  # The edge as other options make it. Scenarios have it take one of these.
+  edges = lib.mapAttrs' (
+    name: options:
+    lib.nameValuePair "agent-box/edges/${name}.Caddyfile" {
+      inherit
+        (import ../modules/web/caddyfile {
+          inherit lib pkgs;
+          web = config.services.agent-box.web // options;
+          webhook = config.services.agent-box.webhook.enable;
+        })
+        text
+        ;
+    }
+  );
+in
 {
   # Gives way to the name that the driver of NixOS tests uses.
   networking.hostName = lib.mkOverride 1200 "agent-box";
@@ -31,8 +52,21 @@
     };
   };
 
-  # No secret: a scenario listens there.
-  environment.etc."agent-box/notice-url".text = "http://127.0.0.1:8765/alice-topic\n";
+  environment.etc =
+    edges {
+      http3.http3 = true;
+      acme = {
+        certificates = "acme";
+        redirectHttp = false;
+        # A scenario's own issuer.
+        acmeDirectory = "https://localhost:14000/dir";
+        acmeEmail = "admin@box.test";
+      };
+    }
+    // {
+      # No secret: a scenario listens there.
+      "agent-box/notice-url".text = "http://127.0.0.1:8765/alice-topic\n";
+    };
 
   # Something harmless to reload: the file tells that the command took effect.
   systemd.services.agent-box-sudo-probe = {

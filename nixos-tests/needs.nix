@@ -22,6 +22,18 @@ let
     setuid = given;
     zram = given;
 
+    # A small ACME issuer, and what makes a certificate for it.
+    acme-issuer = given // {
+      modules = [
+        {
+          environment.systemPackages = [
+            pkgs.openssl
+            pkgs.pebble
+          ];
+        }
+      ];
+    };
+
     # The CLIs come with the module; they are large when they run.
     agents = given // {
       modules = [ (memory 4096) ];

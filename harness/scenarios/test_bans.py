@@ -59,6 +59,17 @@ class Outside:
     def statuses(self, source: str, *asks: Ask) -> list[int]:
         return [answer.status for answer in self.ask(source, *asks)]
 
+    def statuses_of_http3(self, source: str, *asks: Ask) -> list[int]:
+        """Send requests over HTTP/3 from an IPv4 address."""
+        found = self._edges[False].fetch(
+            "3",
+            asks,
+            source=source,
+            seconds=self.box.machine.scaled(3),
+            prefix="ip netns exec out",
+        )
+        return [answer.status for answer in found]
+
     def is_cut_off(self, source: str) -> bool:
         """Tell whether packets vanish: no refusal, no answer."""
         (answer,) = self.ask(source, Ask("/login"))
@@ -205,3 +216,17 @@ def test_forged(edge: Edge, out: Outside) -> None:
     told = box.succeed("journalctl -b -o cat _SYSTEMD_UNIT=agent-box-gate.service")
     assert FORGED not in told
     assert told.splitlines().count(f"agent-box-gate: failed login from {guesser}") == 5
+
+
+def test_over_http3(edge: Edge, out: Outside) -> None:
+    """Where HTTP/3 is offered, who guesses over it is banned just as well, and there too."""
+    guesser = HOSTS[9]
+    guesses = [
+        Ask("/alice/", headers=edge.basic("alice", f"wrong {number}")) for number in range(5)
+    ]
+    with edge.as_with("http3"):
+        assert out.statuses_of_http3(guesser, *guesses) == [401] * 5
+        out.wait_banned(guesser)
+        assert out.statuses_of_http3(guesser, right(edge)) == [0]
+        assert out.is_cut_off(guesser)
+        assert out.statuses_of_http3(HOSTS[0], right(edge)) == [200]

@@ -28,6 +28,7 @@ while True:
     client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\nContent-Length: %d\\r\\n"
         b"Set-Cookie: __Host-agent_box=x; Path=/; Secure\\r\\nServer: echo\\r\\n"
         b"Clear-Site-Data: cookies\\r\\nX-Frame-Options: ALLOWALL\\r\\n"
+        b'Alt-Svc: h3="evil.test:443"\\r\\n'
         b"Access-Control-Allow-Origin: *\\r\\n\\r\\n%s" % (len(data), data))
     client.close()
 """
@@ -72,7 +73,8 @@ def test_what_services_learn(edge: Edge) -> None:
     assert dict(sent)["x-forwarded-proto"] == "https"
     for secret in (cookie.partition("=")[2], "of-alice", "theme", "192.0.2.99", "evil.test"):
         assert secret not in answer.body
-    for name in ("set-cookie", "clear-site-data", "access-control-allow-origin", "server"):
+    for name in ("set-cookie", "clear-site-data", "access-control-allow-origin", "server",
+                 "alt-svc"):  # fmt: skip
         assert answer.all(name) == []
     assert answer.one("x-frame-options") == "SAMEORIGIN"
 

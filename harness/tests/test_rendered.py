@@ -29,6 +29,31 @@ def test_committed_trees_are_fresh() -> None:
 
 
 @pytest.mark.parametrize("host", rendered.HOSTS)
+def settings(unit: str) -> dict[str, list[str]]:
+    """Return the values of each setting in a unit."""
+    found: dict[str, list[str]] = {}
+    for line in unit.splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def test_who_bans_may_write_down_whom() -> None:
+    """nixpkgs closes the whole file system to fail2ban, and its capabilities do not help there."""
+    files = tree("test")
+    unit = settings(files["units/fail2ban.service.d/overrides.conf"])
+    action = settings(files["etc/fail2ban/action.d/agent-box-nftables.conf"].replace(" = ", "="))
+    folder = str(Path(action["list"][0]).parent)
+    assert unit["ProtectSystem"] == ["strict"]
+    assert "CAP_DAC_OVERRIDE" not in unit["CapabilityBoundingSet"]
+    assert unit["ReadWritePaths"] == [f"-{folder}"]
+    # It exists before any service starts, and root owns it.
+    assert f"d {folder} 0755 root root -" in files["etc/tmpfiles.d/agent-box.conf"].splitlines()
+    programs = " ".join(unit["Environment"])
+    assert all(f"@{package}@/bin" in programs for package in ("nftables", "gnused", "coreutils"))
+
+
 class TestCommittedTree:
     def test_no_store_path_is_left(self, host: str) -> None:
         assert [path for path, text in tree(host).items() if "/nix/store" in text] == []

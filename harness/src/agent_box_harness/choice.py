@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent_box_harness import guest
 from agent_box_harness.errors import HarnessError
-from agent_box_harness.machine import ALL_CAPABILITIES
+from agent_box_harness.machine import ALL_CAPABILITIES, OF_THE_IMAGE
 from agent_box_harness.qemu import accelerator
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHOICES = ("auto", "qemu", "container")
 AGENTS = "agents"
-"""A need that the image fulfils, not the machine: the real CLIs are installed."""
+"""The need for the real CLIs, which are a part of the image that not everybody wants."""
 
 
 @functools.cache
@@ -44,10 +44,10 @@ def container_works() -> bool:
 def capabilities(kind: Kind) -> frozenset[str]:
     """What machines of a kind can do on this host."""
     if kind == "qemu":
-        return ALL_CAPABILITIES | {AGENTS}
+        return ALL_CAPABILITIES | OF_THE_IMAGE
     from agent_box_harness import container
 
-    return container.capabilities() | {AGENTS}
+    return container.capabilities() | OF_THE_IMAGE
 
 
 def candidates(choice: str) -> list[Kind]:

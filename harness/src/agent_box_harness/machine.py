@@ -45,6 +45,14 @@ ALL_CAPABILITIES = frozenset(
 )
 """Every capability that a machine can declare and a scenario can need."""
 
+OF_THE_IMAGE = frozenset(
+    {
+        "agents",  # the real agent CLIs
+        "acme-issuer",  # pebble, an issuer of certificates for tests
+    }
+)
+"""Needs that what is installed fulfils, whatever the machine."""
+
 
 class Machine(ABC):
     """A booted, or bootable, box."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agent_box_harness.errors import MachineError, RequestFailedError
-from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, Machine
+from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, OF_THE_IMAGE, Machine
 from agent_box_harness.shell import TIMED_OUT
 from agent_box_harness.transfer import ShellTransfer
 
@@ -145,7 +145,7 @@ class NixosGuests:
 
     def reason_against(self, needs: frozenset[str]) -> str | None:
         """Why the machine cannot serve a scenario, or None; the CLIs come from nixpkgs here."""
-        missing = needs - self.machine.capabilities - {"agents"}
+        missing = needs - self.machine.capabilities - OF_THE_IMAGE
         return f"the NixOS test machine lacks {', '.join(sorted(missing))}" if missing else None
 
     def fresh(self, host: str, needs: frozenset[str], workdir: Path, *, cold: bool) -> Machine:

@@ -4,7 +4,7 @@ A scenario is a test that takes the fixture `box`. It gets a guest of its own, f
 booted, and says by markers what is special:
 
 ``@pytest.mark.needs("power-cut", "memory-limits", …)``
-    capabilities of the machine (see `machine.ALL_CAPABILITIES`), or ``agents``: the real CLIs
+    capabilities of the machine or of its image (see `machine.ALL_CAPABILITIES`, `OF_THE_IMAGE`)
 ``@pytest.mark.host("vm")``
     another host configuration than that of ``--host``
 ``@pytest.mark.cold``
@@ -50,7 +50,7 @@ CLEANUP_RESERVE = 60.0
 """Seconds before the deadline of the whole run at which scenarios end: evidence takes time."""
 
 MARKERS = (
-    "needs(*capabilities): what the machine must be able to do, or 'agents' for the real CLIs",
+    "needs(*capabilities): what the machine must be able to do, or its image have",
     "host(name): the host configuration to boot instead of --host",
     "cold: boot for real instead of cloning the booted guest",
     "shared: use one guest for the marked scenarios of a module, one after the other",

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent_box_harness.edge import Ask
+
 if TYPE_CHECKING:
-    from agent_box_harness.edge import Answer, Ask
+    from agent_box_harness.edge import Answer, Headers
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,24 @@ ROUTES = (
 )
 
 
+TRICKS = (
+    "/UPPER/", "/UPPER/settings/", "/UPPER/t/main/",
+    "//USER/", "/USER//", "//", "/./USER/", "/USER/./", "/x/../USER/", "/USER/../USER/",
+    "/%55SER/", "/USER%2f", "/USER/%2e%2e/USER/", "/USER/%2e/", "/USER%00/", "/USER/%",
+    "/%2fUSER/", "/USER;x/", "/USER/;x", "/USER/webhook/../", "/USER/webhook/%2e%2e/settings/",
+    "/USER/webhook/..", "/USER/webhook/../settings/", "/USER/webhookx", "/USER/webhook//",
+    "//USER/webhook", "/USER/%77ebhook", "/USER/webhook%2f", "/login/", "/login/x", "//login",
+    "/login%2f..%2fUSER", "/login/../USER/", "/logout/../USER/", "/gate/assets/../account",
+    "/gate/assets/%2e%2e/account", "/gate/assets/", "/gate/assets/x/y", "/gate//assets/x",
+    "/LOGIN", "/Gate/assets/x", "\\USER\\", "/USER\\", "/USER/t/main/../../settings/",
+    "/USER/t/%6dain/", "/USER/t//", "/USER/t/main//ws", "https://box.test/USER/", "*",
+    "/USER/" + "a" * 9000, "/USER/?x=" + "a" * 9000, "/USER/#x", "/USER/\x00",
+)  # fmt: skip
+"""Addresses that somebody on the way might read in another way."""
+
+REFUSED = (0, 400, 401, 404, 414, 431)
+
+
 def paths(user: str) -> list[tuple[Route, str]]:
     """Return every route with its address for `user`."""
     return [(route, route.of(user)) for route in ROUTES]
@@ -76,3 +96,25 @@ def wrong(expected: dict[Ask, int], answers: list[Answer]) -> list[str]:
         for (ask, status), answer in zip(expected.items(), answers, strict=True)
         if answer.status != status
     ]
+
+
+def tricks(cookie: Headers) -> tuple[list[Ask], list[Ask]]:
+    """Return requests with odd spellings: by nobody for alice's things, by alice for bob's."""
+    nobody = [Ask(_spelled(trick, "alice")) for trick in TRICKS]
+    return nobody, [Ask(_spelled(trick, "bob"), headers=cookie) for trick in TRICKS]
+
+
+def opened(asks: list[Ask], answers: list[Answer]) -> list[str]:
+    """Say which odd spellings got through."""
+    return [
+        f"{ask.target[:80]!r}: {answer.status}"
+        for ask, answer in zip(asks, answers, strict=True)
+        if answer.status not in REFUSED
+        and not (ask.headers and answer.status == 403)
+        # What names nobody may be the visitor's own.
+        and not (ask.headers and answer.status == 405 and "bob" not in ask.target)
+    ]
+
+
+def _spelled(trick: str, user: str) -> str:
+    return trick.replace("USER", user).replace("UPPER", user.upper())

@@ -52,7 +52,6 @@ in
     	header {
     		-Server
     		-Via
-    		-Alt-Svc
     		Strict-Transport-Security max-age=31536000
     		X-Content-Type-Options nosniff
     		Referrer-Policy same-origin

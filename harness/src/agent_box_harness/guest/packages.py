@@ -23,6 +23,8 @@ BASE = _words(
     "gawk diffutils patch gzip bzip2 xz-utils zip unzip rsync openssl gpg nano ",
     # services of the box; their own units stay off until a rendered unit replaces them
     "earlyoom systemd-zram-generator caddy ttyd fail2ban nftables ",
+    # an issuer of certificates for scenarios
+    "pebble ",
     # only here so that `at`, `cron` and polkit can refuse something
     "at cron polkitd ",
     # the initrd

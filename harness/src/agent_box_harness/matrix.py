@@ -1,0 +1,100 @@
+"""Every route, asked for by everybody: what comes of it, and the headers of each answer.
+
+One table for all versions of HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent_box_harness.edge import COOKIE, Ask, with_cookie
+from agent_box_harness.errors import RequestFailedError
+from agent_box_harness.expiry import expired
+from agent_box_harness.routes import paths
+
+if TYPE_CHECKING:
+    from agent_box_harness.edge import Answer, Edge
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+POLICY = {
+    "strict-transport-security": "max-age=31536000",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "x-frame-options": "SAMEORIGIN",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Headers of every answer, each exactly once."""
+
+SILENT = ("server", "via", "x-agent-box-user", "x-agent-box-login")
+"""Headers that no answer has."""
+
+
+def by_credential(edge: Edge) -> dict[Ask, int]:
+    """Return requests for every route of alice's, by everybody, and the status of each.
+
+    Nobody, cookies that are empty, made up, doubled, revoked, too old or unused for too long,
+    alice and bob. Takes some seconds, because two logins have to expire.
+    """
+    ended = expired(edge, "alice")
+    alice, bob, gone = edge.sign_in("alice"), edge.sign_in("bob"), edge.sign_in("alice")
+    leaving = Ask("/logout", "POST", (*with_cookie(gone), ("Origin", edge.origin),
+                                      ("Sec-Fetch-Site", "same-origin")))  # fmt: skip
+    (left,) = edge.ask([leaving])
+    if left.status not in (200, 303):
+        raise RequestFailedError(f"alice cannot sign out: {left}")
+    value = alice.partition("=")[2]
+    refused = {
+        "nothing": (),
+        "an empty cookie": with_cookie(f"{COOKIE}="),
+        "a cookie that was changed": with_cookie(alice[:-1] + ("A" if alice[-1] != "A" else "B")),
+        "two cookies": with_cookie(alice, bob),
+        "a cookie of another name": with_cookie(f"agent_box={value}"),
+        "a revoked cookie": with_cookie(gone),
+        "a cookie unused for too long": with_cookie(ended["idle"]),
+        "a cookie that is too old": with_cookie(ended["old"]),
+        "a made-up header": (("X-Agent-Box-User", "alice"), ("X-Agent-Box-Login", "x" * 32)),
+        "a token without scheme": (("Authorization", f"Bearer {value}"),),
+    }
+    expected: dict[Ask, int] = {}
+    for route, path in paths("alice"):
+        right = route.signed_in or route.right
+        other = 403 if route.owned and not route.public else right
+        for headers in refused.values():
+            expected[Ask(path, headers=headers)] = route.right if route.public else 401
+        expected[Ask(path, headers=with_cookie(alice))] = right
+        expected[Ask(path, headers=with_cookie("a=b", alice, "c=d"))] = right
+        expected[Ask(path, headers=with_cookie(bob))] = other
+    return expected
+
+
+def by_method(user: str) -> dict[Ask, int]:
+    """Return requests without a credential, by every method for every route that wants one."""
+    return {
+        Ask(path, method): 401
+        for route, path in paths(user)
+        for method in METHODS
+        if not route.public
+    }
+
+
+def bad_headers(asks: list[Ask], answers: list[Answer], *, http3: bool = False) -> list[str]:
+    """Say which answers lack a header of the box, or have one that they must not have."""
+    found = []
+    for ask, answer in zip(asks, answers, strict=True):
+        wrong = [name for name, text in POLICY.items() if answer.all(name) != [text]]
+        wrong += [name for name in SILENT if answer.all(name)]
+        wrong += [name for name in ("permissions-policy", "cache-control") if not answer.all(name)]
+        policy = "+".join(answer.all("content-security-policy"))
+        if not ("default-src 'none'" in policy or "default-src 'self'" in policy):
+            wrong.append("content-security-policy")
+        if "'unsafe-eval'" in policy or "script-src 'unsafe-inline'" in policy:
+            wrong.append("content-security-policy")
+        if answer.all("alt-svc") != (['h3=":443"; ma=2592000'] if http3 else []):
+            wrong.append("alt-svc")
+        if answer.status == 401:
+            wrong += ["set-cookie"] * bool(answer.all("set-cookie"))
+            wrong += ["www-authenticate"] * (not answer.all("www-authenticate"))
+        found += [f"{ask.method} {ask.target[:80]}: {name}: {answer.all(name)}" for name in wrong]
+    return found
