@@ -28,7 +28,6 @@ def test_committed_trees_are_fresh() -> None:
     assert rendered.problems(REPO) == []
 
 
-@pytest.mark.parametrize("host", rendered.HOSTS)
 def settings(unit: str) -> dict[str, list[str]]:
     """Return the values of each setting in a unit."""
     found: dict[str, list[str]] = {}
@@ -54,6 +53,7 @@ def test_who_bans_may_write_down_whom() -> None:
     assert all(f"@{package}@/bin" in programs for package in ("nftables", "gnused", "coreutils"))
 
 
+@pytest.mark.parametrize("host", rendered.HOSTS)
 class TestCommittedTree:
     def test_no_store_path_is_left(self, host: str) -> None:
         assert [path for path, text in tree(host).items() if "/nix/store" in text] == []
