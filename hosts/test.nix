@@ -37,7 +37,11 @@ in
         ];
         mayUpdate = true;
       };
-      bob.sessions.main.agent = "shell";
+      bob = {
+        sessions.main.agent = "shell";
+        # Not there, unless a scenario writes it.
+        web.passwordHashFile = "/etc/agent-box-secrets/bob";
+      };
     };
     selfUpdate = {
       enable = true;

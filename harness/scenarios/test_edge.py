@@ -7,6 +7,7 @@ of route and the credential, and is written down once.
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,6 +129,25 @@ def test_http2(edge: Edge) -> None:
     """Over HTTP/2 the routes are closed as well, to every method."""
     expected = matrix.by_method("bob")
     assert wrong(expected, edge.fetch("2", expected, timeout=120)) == []
+
+
+@pytest.mark.shared
+def test_compression(edge: Edge) -> None:
+    """Pages, scripts and the terminal come compressed to who can read that, whole either way;
+    events, which would be held back, do not.
+    """
+    cookie = with_cookie(edge.sign_in("alice"))
+    targets = ["/alice/", "/alice/t/main/", "/alice/api/box", "/alice/events", "/login"]
+    (page,) = edge.ask([Ask("/alice/", headers=cookie)])
+    targets += re.findall(r'(?:href|src)="(/alice/assets/[^"]+[.](?:css|js))"', page.body)
+    assert len(targets) > 6, page.body
+    for coding in ("gzip", "zstd"):
+        asks = [Ask(path, headers=(*cookie, ("Accept-Encoding", coding))) for path in targets]
+        for ask, answer in zip(asks, edge.ask(asks), strict=True):
+            wanted = [] if ask.target.endswith("/events") else [coding]
+            if ask.target == "/alice/t/main/":
+                wanted = ["gzip"]  # of ttyd's own doing
+            assert answer.all("content-encoding") == wanted, (ask.target, answer.headers)
 
 
 @pytest.mark.shared

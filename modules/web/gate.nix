@@ -80,6 +80,8 @@ in
         StandardOutput = "journal+console";
         StandardError = "journal";
         LoadCredential = lib.mapAttrsToList (name: file: "password-${name}:${file}") hashFiles;
+        # Where one user's file is missing, the others get in all the same.
+        SetCredential = map (name: "password-${name}:missing") (lib.attrNames hashFiles);
         StateDirectory = "agent-box-gate";
         StateDirectoryMode = "0700";
         ReadWritePaths = [ directory ];

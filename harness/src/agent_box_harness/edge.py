@@ -73,6 +73,8 @@ class Ask:
     method: str = "GET"
     headers: Headers = ()
     body: str = ""
+    source: str = ""
+    """Address to send from, if that matters."""
 
     def step(self) -> dict[str, Any]:
         """Return it as `edge_client` takes it."""
@@ -82,6 +84,7 @@ class Ask:
             "method": self.method,
             "headers": self.headers,
             "body": self.body,
+            "source": self.source,
         }
 
 

@@ -152,13 +152,14 @@ class Browsers:
             f"resolve = {self.domain}:{self.port}:{self.address}",
             f"max-time = {step.get('seconds', PATIENCE)}",
             f"write-out = {_quoted(told)}",
-            *([f"interface = {step['source']}"] if step.get("source") else []),
         ]
         lines: list[str] = []
         for ask in step["asks"]:
             method = ask.get("method", "GET")
             lines += ["next", *options, f"url = https://{self.domain}:{self.port}/"]
             lines += [f"request-target = {_quoted(ask['target'])}"]
+            source = ask.get("source") or step.get("source")
+            lines += [f"interface = {source}"] if source else []
             lines += ["head"] if method == "HEAD" else [f"request = {_quoted(method)}"]
             lines += [f"header = {_quoted(f'{name}: {value}')}" for name, value in ask["headers"]]
             lines += [f"data-raw = {_quoted(ask['body'])}"] if ask.get("body") else []

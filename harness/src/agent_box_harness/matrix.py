@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_box_harness.edge import COOKIE, Ask, with_cookie
+from agent_box_harness.edge import COOKIE, PASSWORDS, Ask, with_cookie
 from agent_box_harness.errors import RequestFailedError
 from agent_box_harness.expiry import expired
 from agent_box_harness.routes import paths
@@ -35,7 +35,7 @@ def by_credential(edge: Edge) -> dict[Ask, int]:
     """Return requests for every route of alice's, by everybody, and the status of each.
 
     Nobody, cookies that are empty, made up, doubled, revoked, too old or unused for too long,
-    alice and bob. Takes some seconds, because two logins have to expire.
+    passwords right and wrong, alice and bob. Takes some seconds, because two logins have to expire.
     """
     ended = expired(edge, "alice")
     alice, bob, gone = edge.sign_in("alice"), edge.sign_in("bob"), edge.sign_in("alice")
@@ -58,7 +58,9 @@ def by_credential(edge: Edge) -> dict[Ask, int]:
         "a token without scheme": (("Authorization", f"Bearer {value}"),),
     }
     expected: dict[Ask, int] = {}
-    for route, path in paths("alice"):
+    right_password = edge.basic("alice", PASSWORDS["alice"])
+    others_password = edge.basic("bob", PASSWORDS["bob"])
+    for number, (route, path) in enumerate(paths("alice")):
         right = route.signed_in or route.right
         other = 403 if route.owned and not route.public else right
         for headers in refused.values():
@@ -66,6 +68,15 @@ def by_credential(edge: Edge) -> dict[Ask, int]:
         expected[Ask(path, headers=with_cookie(alice))] = right
         expected[Ask(path, headers=with_cookie("a=b", alice, "c=d"))] = right
         expected[Ask(path, headers=with_cookie(bob))] = other
+        # The login page itself is the same for programs, which have no use for it.
+        programs = route.right if route.public else right
+        expected[Ask(path, headers=right_password)] = programs
+        expected[Ask(path, headers=others_password)] = route.right if route.public else other
+        # Each from somewhere else: who fails often is told to wait.
+        wrong = edge.basic("alice", f"wrong {number}")
+        expected[Ask(path, headers=wrong, source=f"127.0.3.{number + 1}")] = (
+            route.right if route.public else 401
+        )
     return expected
 
 

@@ -179,6 +179,13 @@ def test_a_broken_hash_file_locks_out_one_user_and_says_so(make: Make, hashes):
     assert "the password hash of alice in" in gate.log.read_text()
 
 
+def test_a_missing_hash_file_locks_out_one_user_and_says_so(make: Make, hashes):
+    gate = make({"alice": "missing", "bob": hashes["bob"]})
+    assert gate.login("bob").status == 303
+    assert gate.login("alice", "missing").status == 401
+    assert "the password file of alice is missing" in gate.log.read_text()
+
+
 def test_basic_is_judged_once_and_remembered(gate: Running):
     credential = basic("alice", PASSWORDS["alice"])
     first = gate.auth("/alice/", credential)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNTIME_DIRECTORY = Path("/run/agent-box-gate")
+MISSING = "missing"
+"""Content of a credential whose file systemd did not find (modules/web/gate.nix)."""
 LIMITS = httpd.Limits(body=16 * 1024, seconds=20.0)
 
 
@@ -97,6 +99,9 @@ def _seed(gate: Gate, user: str, configured: str | None) -> None:
         path = Path(configured)
     try:
         hashed = path.read_text("ascii").strip()
+        if hashed == MISSING:
+            log.error("the password file of %s is missing: %s", user, configured)
+            return
         gate.set_hash(user, hashed, "seed")
     except (OSError, UnicodeDecodeError) as error:
         log.error("cannot read the password hash of %s from %s: %s", user, path, error)

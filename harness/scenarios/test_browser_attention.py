@@ -1,0 +1,94 @@
+"""Who has the box open in the browser hears of what happens elsewhere, and of who waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent_box_harness import browser
+
+if TYPE_CHECKING:
+    from agent_box_harness.browser import Visitor
+
+pytestmark = [pytest.mark.limit(180), browser.needed()]
+
+SPY = """window.shown = []; window.Notification = class {
+  static permission = 'default';
+  static async requestPermission() { return Notification.permission = 'granted'; }
+  constructor(title, options) { window.shown.push({title, ...options}); window.last = this; }
+  close() {}
+};"""
+"""Stands in for the desktop, which a browser without a screen lacks."""
+
+
+@pytest.mark.shared
+def test_who_waits(visitor: Visitor) -> None:
+    """A session that needs somebody is marked in its tab by shape, word and colour, counted in the
+    title, and told as a notification to whoever asked for that; a click on it leads there.
+    """
+    box = visitor.box
+    box.use_stub("claude")
+    here = visitor.somebody().new_page()
+    here.add_init_script(SPY)
+    visitor.sign_in(here, "alice", path="/alice/?arg=main")
+    browser.tab(here, "main").wait_for()
+    box.stub_on_start("alice", "print Not logged in")
+    box.ctl("alice", "add quiet --agent claude").check("add quiet")
+    browser.tab(here, "quiet").get_by_text("claude · waiting").wait_for()
+    assert here.evaluate("window.shown") == []
+    here.get_by_role("button", name="Notify me when a session needs me").click()
+    here.locator("[aria-pressed=true]").wait_for()
+
+    box.ctl("alice", "add review --agent claude").check("add review")
+    tab = browser.tab(here, "review")
+    tab.get_by_text("claude · waiting").wait_for()
+    assert tab.locator("svg.waiting").count() == 1
+    assert "needy" in str(tab.get_attribute("class")).split()
+    here.wait_for_function("() => document.title.startsWith('(2) ')")
+    shown = here.evaluate("window.shown")
+    assert [each["title"] for each in shown] == ["review: waiting"], shown
+    assert "sign" in shown[0]["body"].lower()
+    visitor.picture(here, "waiting")
+    here.evaluate("window.last.onclick()")
+    here.wait_for_function("() => location.search === '?arg=review'")
+    here.get_by_role("button", name="Notify me when a session needs me").click()
+    here.locator("[aria-pressed=false]").wait_for()
+    for name in ("quiet", "review"):
+        box.ctl("alice", f"rm {name}").check(f"rm {name}")
+    box.stub_on_start("alice")
+
+
+@pytest.mark.shared
+def test_what_others_do(visitor: Visitor) -> None:
+    """What the command line, an agent in its session, or a hand in the file of sessions does shows
+    in an open page at once, without a reload; so does a file that an agent puts into ~/downloads.
+    """
+    box = visitor.box
+    here = visitor.somebody().new_page()
+    visitor.sign_in(here, "alice", path="/alice/?arg=main")
+    settings = here.context.new_page()
+    settings.goto(f"{visitor.origin}/alice/settings/")
+    settings.get_by_role("rowheader", name="main").wait_for()
+    for page in (here, settings):
+        page.evaluate("window.same = true")
+    box.in_session("alice", "agent-box-session add sibling --agent shell").check("add")
+    browser.tab(here, "sibling").wait_for()
+    settings.get_by_role("rowheader", name="sibling").wait_for()
+    by_hand = (
+        'cd ~/.config/agent-box && jq \'.sessions.byhand = {"agent": "shell"}\' sessions.json'
+        " >.new && cat .new >sessions.json && rm .new"
+    )
+    box.as_user("alice", by_hand).check("edit")
+    browser.tab(here, "byhand").wait_for()
+    box.ctl("alice", "rename byhand byname").check("rename")
+    browser.tab(here, "byname").wait_for()
+    browser.tab(here, "byhand").wait_for(state="detached")
+    for name in ("sibling", "byname"):
+        box.ctl("alice", f"rm {name}").check(f"rm {name}")
+        browser.tab(here, name).wait_for(state="detached")
+        settings.get_by_role("rowheader", name=name).wait_for(state="detached")
+    box.in_session("alice", "echo done >~/downloads/result.txt").check("write")
+    settings.get_by_role("rowheader", name="~/downloads/result.txt").wait_for()
+    for page in (here, settings):
+        assert page.evaluate("window.same")

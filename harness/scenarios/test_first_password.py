@@ -1,0 +1,111 @@
+"""The first password: from the console of the box, or from a file that its owner has put there."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent_box_harness import browser
+from agent_box_harness.edge import PASSWORDS, Ask, Edge, with_cookie
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent_box_harness.box import Box
+
+pytestmark = pytest.mark.limit(180)
+
+GATE = "agent-box-gate.service"
+NEW = "cobalt Heron/lantern-wüste-29"
+HASH_FILE = "/etc/agent-box-secrets/bob"  # as hosts/test.nix names it
+
+
+def announced(box: Box) -> list[str]:
+    """Return the codes that the gate has printed, the last one last."""
+    said = box.succeed(f"journalctl -b -u {GATE} -o cat --no-pager")
+    return re.findall(r"set-up code ((?:[0-9A-Z]{4}-){3}[0-9A-Z]{4})$", said, re.MULTILINE)
+
+
+@pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
+def test_from_the_console(box: Box, tmp_path: Path) -> None:
+    """A new box prints a code where only who owns it reads. With the code, on a phone and without
+    any script, one chooses a password and is in; the code is dead then, users cannot read it, and
+    nobody gets in without it.
+    """
+    box.wait_for_unit("caddy.service")
+    box.succeed(f"systemctl restart {GATE}")
+    box.wait_until_succeeds("agent-box-gate status")
+    *before, code = announced(box)
+    # The console of the machine, and not the journal alone.
+    box.wait_for("the code on the console", lambda: code in box.machine.serial_log.read_text())
+    for user in box.users:
+        for where in (box.as_user(user, "journalctl -b -o cat"), box.in_session(user, "dmesg")):
+            assert code not in where.out
+    edge = Edge(box)
+    form = edge.form("alice", "")
+    fields = f"setup=1&user=alice&new={'x' * 20}&again={'x' * 20}&code="
+    old = [Ask("/login", "POST", form.headers, fields + each) for each in (*before, "", "A" * 19)]
+    assert {answer.status for answer in edge.ask(old)} <= {401, 422, 429}
+    edge.box.succeed("agent-box-gate unban --all")
+
+    with browser.visit(box, tmp_path) as visitor:
+        phone = {"viewport": browser.PHONE, "has_touch": True, "is_mobile": True}
+        here = visitor.somebody(java_script_enabled=False, **phone).new_page()
+        here.goto(f"{visitor.origin}/alice/settings/")
+        assert here.get_by_label("User").input_value() == "alice"
+        here.get_by_label("Set-up code").fill(code.lower().replace("-", " "))
+        here.get_by_label("New password", exact=True).fill(NEW)
+        here.get_by_label("New password again").fill("something else")
+        visitor.picture(here, "set-up")
+        here.get_by_role("button", name="Set password").click()
+        here.get_by_role("alert").wait_for()
+        # What is not secret is still there.
+        assert here.get_by_label("User").input_value() == "alice"
+        here.get_by_label("Set-up code").fill(code)
+        here.get_by_label("New password", exact=True).fill(NEW)
+        here.get_by_label("New password again").fill(NEW)
+        here.get_by_role("button", name="Set password").click()
+        here.wait_for_url(f"{visitor.origin}/alice/settings/")
+
+        other = visitor.somebody(java_script_enabled=False).new_page()
+        visitor.sign_in(other, "alice", "not the password")
+        other.get_by_role("alert").wait_for()
+        visitor.picture(other, "no-script")
+        visitor.sign_in(other, "alice", NEW)
+        other.wait_for_url(f"{visitor.origin}/alice/")
+    used = Ask("/login", "POST", form.headers, fields + code)
+    assert edge.ask([used])[0].status == 401
+    assert edge.ask([edge.form("alice", NEW)])[0].status == 303
+    box.succeed(f"systemctl restart {GATE}")
+    box.wait_until_succeeds("agent-box-gate status")
+    assert announced(box)[-1] == code
+
+
+def test_from_a_file(box: Box) -> None:
+    """The file of a user's hash, which only root reads, is that user's first password and counts
+    once; while it is missing, the others get in all the same, and the journal says what is wrong.
+    """
+    edge = Edge(box)
+    box.wait_for_unit("caddy.service")
+    said = f"journalctl -b -u {GATE} -o cat --no-pager"
+    assert f"the password file of bob is missing: {HASH_FILE}" in box.succeed(said)
+    edge.set_password("alice")
+    assert edge.ask([edge.form("alice", PASSWORDS["alice"])])[0].status == 303
+    assert edge.ask([edge.form("bob", "missing")])[0].status == 401
+
+    # as the README says: `caddy hash-password`
+    box.succeed(f"install -d -m 0700 {HASH_FILE.rpartition('/')[0]}")
+    hashing = f"umask 077; caddy hash-password --algorithm argon2id >{HASH_FILE}"
+    box.run(hashing, stdin=PASSWORDS["bob"] + "\n").check(hashing)
+    assert box.succeed(f"stat -c '%a %U' {HASH_FILE}").strip() == "600 root"
+    box.succeed(f"systemctl restart {GATE}")
+    box.wait_until_succeeds("agent-box-gate status")
+    cookie = edge.sign_in("bob")
+    edge.box.run("agent-box-gate set-password bob", stdin=NEW + "\n").check("set-password")
+    assert edge.ask([Ask("/bob/", headers=with_cookie(cookie))])[0].status == 401
+    box.succeed(f"systemctl restart {GATE}")
+    box.wait_until_succeeds("agent-box-gate status")
+    old, new = edge.ask([edge.form("bob", PASSWORDS["bob"]), edge.form("bob", NEW)])
+    assert (old.status, new.status) == (401, 303)
