@@ -37,8 +37,9 @@ def test_who_waits(visitor: Visitor) -> None:
     box.ctl("alice", "add quiet --agent claude").check("add quiet")
     browser.tab(here, "quiet").get_by_text("claude · waiting").wait_for()
     assert here.evaluate("window.shown") == []
-    here.get_by_role("button", name="Notify me when a session needs me").click()
-    here.locator("[aria-pressed=true]").wait_for()
+    bell = here.get_by_role("button", name="Notify me when a session needs me")
+    bell.click()
+    here.locator("#tools [aria-pressed=true]").wait_for()
 
     box.ctl("alice", "add review --agent claude").check("add review")
     tab = browser.tab(here, "review")
@@ -52,8 +53,8 @@ def test_who_waits(visitor: Visitor) -> None:
     visitor.picture(here, "waiting")
     here.evaluate("window.last.onclick()")
     here.wait_for_function("() => location.search === '?arg=review'")
-    here.get_by_role("button", name="Notify me when a session needs me").click()
-    here.locator("[aria-pressed=false]").wait_for()
+    bell.click()
+    here.locator("#tools [aria-pressed=false]").wait_for()
     for name in ("quiet", "review"):
         box.ctl("alice", f"rm {name}").check(f"rm {name}")
     box.stub_on_start("alice")

@@ -91,7 +91,10 @@ def by_method(user: str) -> dict[Ask, int]:
 
 
 def bad_headers(asks: list[Ask], answers: list[Answer], *, http3: bool = False) -> list[str]:
-    """Say which answers lack a header of the box, or have one that they must not have."""
+    """Say which answers lack a header of the box, or have one that they must not have.
+
+    With `http3` each tells that there is HTTP/3, which those over HTTP/3 itself do not.
+    """
     found = []
     for ask, answer in zip(asks, answers, strict=True):
         wrong = [name for name, text in POLICY.items() if answer.all(name) != [text]]
