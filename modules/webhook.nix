@@ -1,5 +1,7 @@
 # Webhooks: one receiver per user in the browser. It is closed until the user gives a
 # sender a secret; from then on the signature of each delivery is the trust boundary.
+# Until then there is no process either: the first request starts it, and so does the
+# supervisor of a user who has set up a sender.
 {
   config,
   lib,
@@ -57,31 +59,26 @@ let
 
   serviceOf =
     name:
-    lib.recursiveUpdate (units.service name (hardening.webhook name)) {
-      description = "Webhooks of ${name}";
-      # What waits in its spool goes out without another delivery.
-      wantedBy = [ "multi-user.target" ];
-      requires = [ "${unit}-${name}.socket" ];
-      after = [ "${unit}-${name}.socket" ];
-      restartTriggers = [ (builtins.toJSON document) ];
-      environment = {
-        HOME = "/home/${name}";
-        LANG = "C.UTF-8";
-      };
-      serviceConfig = {
-        Type = "notify";
-        NotifyAccess = "main";
-        ExecStart = "${cfg.runtime}/bin/agent-box-webhook-service";
-        Restart = "always";
-        RestartSec = "200ms";
-        RestartSteps = 10;
-        RestartMaxDelaySec = "5s";
-        WatchdogSec = 60;
-        WatchdogSignal = "SIGKILL";
-        MemoryMax = "512M";
-        TasksMax = 64;
-      };
-    };
+    lib.foldl' lib.recursiveUpdate (units.service name (hardening.webhook name)) [
+      (units.onDemand unit name)
+      {
+        description = "Webhooks of ${name}";
+        restartTriggers = [ (builtins.toJSON document) ];
+        environment = {
+          HOME = "/home/${name}";
+          LANG = "C.UTF-8";
+        };
+        serviceConfig = {
+          Type = "notify";
+          NotifyAccess = "main";
+          ExecStart = "${cfg.runtime}/bin/agent-box-webhook-service";
+          WatchdogSec = 60;
+          WatchdogSignal = "SIGKILL";
+          MemoryMax = "512M";
+          TasksMax = 64;
+        };
+      }
+    ];
 in
 {
   options.services.agent-box.webhook = {

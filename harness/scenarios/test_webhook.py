@@ -82,7 +82,6 @@ def issue(number: int, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def sender(box: Box) -> Sender:
     for user in box.users:
-        box.wait_for_unit(f"agent-box-webhook-{user}.service")
         box.wait_session(user, "main", "running")
     box.wait_for_unit("caddy.service")
     return Sender(box, "alice")
@@ -204,6 +203,7 @@ def test_a_watch_starts_a_session(sender: Sender) -> None:
     box = sender.box
     box.use_stub("claude")
     sender.set_up()
+    box.wait_for_unit("agent-box-webhook-alice.service")
     sender.do("subscribe 'acme/*' --deliver-to subagent --note triage")
     filler = {"filler": "ü" * 60_000}
     asks = [sender.ask(issue(number, **filler), "issues") for number in range(20)]
@@ -267,9 +267,33 @@ def test_the_plugin_in_a_session(sender: Sender) -> None:
     assert "mine" in told
 
 
+@pytest.mark.needs("reboot")
+def test_runs_for_who_set_it_up(sender: Sender) -> None:
+    """Nobody has a receiver before the first request; who has set up a sender has one from boot
+    on, without a request.
+    """
+    box = sender.box
+
+    def active() -> list[str]:
+        return [user for user in box.users if box.run(state.format(user)).out == "active"]
+
+    state = "systemctl is-active agent-box-webhook-{}.service"
+    assert active() == []
+    assert sender.send(issue(1), "issues", path="/bob/webhook").status == 404
+    assert active() == ["bob"]
+    sender.set_up()
+    box.wait_for("the receiver", lambda: active() == ["alice", "bob"])
+    box.machine.reboot()
+    box.wait_for("the receiver", lambda: active() == ["alice"])
+    box.wait_session("bob", "main", "running")
+    assert active() == ["alice"]
+
+
 def test_shut_off_from_the_rest(sender: Sender) -> None:
     """The receiver reads no other home, reaches no network and runs as the user alone."""
     box = sender.box
+    sender.set_up()
+    box.wait_for_unit("agent-box-webhook-alice.service")
     pid = box.run("systemctl show -P MainPID agent-box-webhook-alice").out
     assert box.run(f"nsenter -t {pid} -m ls /home").check("ls").out == "alice"
     own, box_wide = (box.succeed(f"readlink /proc/{p}/ns/net") for p in (pid, 1))

@@ -30,13 +30,13 @@ def rows(box: Box, quick: bool) -> Iterator[Measurement]:
     """Measure our receiver, and the other one if there is a copy of it."""
     user = box.users[0]
     unit = f"agent-box-webhook-{user}.service"
-    box.wait_for_unit(unit)
     box.wait_session(user, "main", "running")
     box.machine.write_file(CLIENT_PATH, CLIENT.read_bytes(), mode=0o755)
     home = box.home(user)
     setup = "agent-box-webhook setup github --secret-stdin --json"
     box.as_user(user, setup, stdin=SECRET + "\n").check(setup)
     box.as_user(user, "agent-box-webhook subscribe acme/widgets --session main").check("subscribe")
+    box.wait_for_unit(unit)
     pid = int(box.succeed(f"systemctl show -P MainPID {unit}"))
     tmux = ["env", f"TMUX_TMPDIR=/run/agent-box-{user}", "tmux", "-L", "agent-box", "-N"]
     job: dict[str, Any] = {

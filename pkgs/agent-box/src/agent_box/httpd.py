@@ -98,9 +98,11 @@ def run(
     *,
     sock: socket.socket | None = None,
     limits: Callable[[Scope], Limits] | Limits = DEFAULT_LIMITS,
+    needed: Callable[[], bool] = lambda: False,
 ) -> None:
     """Serve `app` until told to stop, or until nobody has asked for `idle_seconds`.
 
+    Then `needed` is asked whether there is a reason to stay all the same, for as long again.
     Without `sock` it takes the first socket that systemd passed; InternalError when there is
     none. A request that is still being answered (a stream of events, say) is not idle.
     """
@@ -111,7 +113,7 @@ def run(
             "no socket was passed: this service is started by its .socket unit, see:"
             " systemctl list-sockets 'agent-box-*'"
         )
-    guard = _Guard(app, limits if callable(limits) else lambda _: limits)
+    guard = _Guard(app, limits if callable(limits) else lambda _: limits, needed)
     config = uvicorn.Config(
         guard,
         http=_Protocol,
@@ -254,9 +256,12 @@ class _Protocol(HttpToolsProtocol):
 class _Guard:
     """Holds requests to their limits and knows when the last one ended."""
 
-    def __init__(self, app: ASGIApp, limits: Callable[[Scope], Limits]) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Callable[[Scope], Limits], needed: Callable[[], bool]
+    ) -> None:
         self._app = app
         self._limits = limits
+        self._needed = needed
         self._active = 0
         self._last = 0.0
 
@@ -266,6 +271,8 @@ class _Guard:
             return None
         now = asyncio.get_running_loop().time()
         if self._active or not self._last:
+            self._last = now
+        if self._last + idle <= now and self._needed():
             self._last = now
         return self._last + idle - now
 

@@ -27,7 +27,9 @@ from agent_box.webhook.spool import Spool
 SECRET = "0123456789abcdef0123456789abcdef"
 START = (
     "import os; os.environ['LISTEN_PID'] = str(os.getpid())\n"
-    "from agent_box.webhook.service import main; main()"
+    "from agent_box.webhook import service\n"
+    "service.IDLE = float(os.environ.get('TEST_IDLE', service.IDLE))\n"
+    "service.main()"
 )
 
 
@@ -235,7 +237,7 @@ class Stand:
             "LOCAL_WEBHOOK_STATE_DIR": str(self.directory),
         }
 
-    def start(self) -> None:
+    def start(self, **env: str) -> None:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -243,7 +245,7 @@ class Stand:
                     "-c",
                     f"import os; os.dup2({self._listening.fileno()}, 3)\n{START}",
                 ],
-                env={**self.env, "LISTEN_FDS": "1"},
+                env={**self.env, "LISTEN_FDS": "1", **env},
                 pass_fds=(self._listening.fileno(), 3) if self._listening.fileno() != 3 else (3,),
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ import time
 
 from agent_box import config, sdnotify
 from agent_box.errors import AgentBoxError
+from agent_box.subscriptions import receiving
 from agent_box.supervisor.control import Control
 from agent_box.supervisor.operations import Operations
 from agent_box.supervisor.runner import Supervisor
@@ -65,6 +66,8 @@ async def serve(box: config.Box, user: config.User) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, runner.cancel)
     await control.start()
+    # It needs the control socket.
+    receiving.resume(box, user)
     sdnotify.notify(f"READY=1\nSTATUS=supervising the sessions of {user.name}")
     watchdog = asyncio.ensure_future(_vouch(supervisor))
     try:

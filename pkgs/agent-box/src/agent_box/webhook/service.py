@@ -18,6 +18,7 @@ from agent_box.locking import atomic_write
 from agent_box.subscriptions import spawning
 from agent_box.subscriptions.files import format_time
 from agent_box.subscriptions.place import spool_dir, state_dir
+from agent_box.webhook import sources
 from agent_box.webhook.bridge import Bridge
 from agent_box.webhook.caretaker import Caretaker
 from agent_box.webhook.ingress import LIMITS, Ingress
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from agent_box.config import Box, User
 
 log = logging.getLogger(__name__)
+
+IDLE = 60.0
+"""Seconds without a request after which it is asked whether there is anything to wait for."""
 
 
 class Receiver:
@@ -119,6 +123,14 @@ class Receiver:
         await self.peers.close()
         self.spool.close()
 
+    def needed(self) -> bool:
+        """Tell whether there are senders, or deliveries, texts and sessions to look after.
+
+        Otherwise the next request starts a receiver soon enough: plugin processes and watches
+        only wait for deliveries.
+        """
+        return not self.spool.empty() or not sources.retire(self.directory)
+
     def _arrived(self) -> None:
         self.router.wake()
         self.peers.wake()
@@ -194,7 +206,7 @@ def main() -> None:
             )
         name = sock.getsockname() if sock.family == socket.AF_UNIX else None
         receiver = Receiver(box, user, name if isinstance(name, str) and name else None)
-        httpd.run(receiver, None, sock=sock, limits=LIMITS)
+        httpd.run(receiver, IDLE, sock=sock, limits=LIMITS, needed=receiver.needed)
     except AgentBoxError as error:
         log.critical("%s", error)
         sys.exit(error.exit_code)

@@ -236,6 +236,24 @@ def remove(directory: Path, name: str) -> bool:
     return True
 
 
+def retire(directory: Path) -> bool:
+    """Remove a list that says nothing any more; return whether there is none.
+
+    A box starts with a receiver for those who have a list (see `subscriptions.receiving`).
+    """
+    path = directory / "sources.json"
+    if not path.exists():
+        return True
+    try:
+        with locked(path):
+            if any(_load_strictly(path).values()):
+                return False
+            path.unlink(missing_ok=True)
+            return True
+    except (ConflictError, OSError):
+        return False
+
+
 def _load_strictly(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_bytes())

@@ -192,6 +192,14 @@ class Spool:
 
     # Reading ---------------------------------------------------------------
 
+    def empty(self) -> bool:
+        """Tell whether there is nothing that anybody could want to look at, or look after."""
+        tables = ("deliveries", "outgoing", "pending", "spawns")
+        return not any(
+            self._db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608
+            for table in tables
+        )
+
     def newest(self) -> int:
         """Return the id of the last delivery, 0 when there was none."""
         row = self._db.execute("SELECT max(id) FROM deliveries").fetchone()

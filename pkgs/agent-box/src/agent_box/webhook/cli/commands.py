@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agent_box.errors import ConflictError, InternalError, NotFoundError, UsageError
-from agent_box.subscriptions import actions, listing
+from agent_box.subscriptions import actions, listing, receiving
 from agent_box.subscriptions.actions import Wish
 from agent_box.subscriptions.place import DISPATCH, known_login
 from agent_box.webhook import identity, local, sources, verify
@@ -38,6 +38,7 @@ def setup(context: Context, arguments: argparse.Namespace) -> None:
     ready = sources.prepare(
         context.directory, arguments.source, rotate=arguments.rotate, secret=secret
     )
+    receiving.wake(context.mine.socket)
     source = ready.source
     if len(ready.secret.encode()) < sources.SHORT_SECRET:
         note(f"this secret has fewer than {sources.SHORT_SECRET} bytes and can be guessed")
