@@ -19,6 +19,8 @@ def unmanaged(name: str) -> dict[str, Any]:
         "restarts": 0,
         "since": 0.0,
         "idleSince": None,
+        "credential": None,
+        "lastCall": None,
         "nextRetry": None,
         "lastExit": None,
         "attached": 0,

@@ -1,5 +1,8 @@
 """A model that answers "All done here." to everything, in the dialects of the agents.
 
+Whoever comes with a key that holds the word `dead` is refused as a vendor refuses a login that
+has ended.
+
 Usage: model.py PORT. Listens on the loopback of the (network-less) namespace that the test made.
 """
 
@@ -10,6 +13,7 @@ import json
 import sys
 
 ANSWER = "All done here."
+DEAD = "dead"
 
 
 class Model(http.server.BaseHTTPRequestHandler):
@@ -24,6 +28,10 @@ class Model(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         length = int(self.headers.get("content-length") or 0)
         request = json.loads(self.rfile.read(length) or b"{}")
+        given = self.headers.get("x-api-key"), self.headers.get("authorization")
+        if any(DEAD in key for key in given if key):
+            self.refuse()
+            return
         if self.path.startswith("/v1/messages"):
             message = {
                 "id": "m1",
@@ -67,9 +75,18 @@ class Model(http.server.BaseHTTPRequestHandler):
                 {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
             )
 
-    def reply(self, document):
+    def refuse(self):
+        if self.path.startswith("/v1/messages"):
+            error = {"type": "authentication_error", "message": "invalid x-api-key"}
+            self.reply({"type": "error", "error": error}, 401)
+        else:
+            error = {"type": "invalid_request_error", "code": "invalid_api_key", "param": None}
+            error["message"] = "Incorrect API key provided: dead."
+            self.reply({"error": error}, 401)
+
+    def reply(self, document, status=200):
         body = json.dumps(document).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()

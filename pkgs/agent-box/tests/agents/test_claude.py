@@ -61,8 +61,10 @@ def test_first_start_in_order(ctx):
         "--",
         "do it now",
     ]
-    command = json.loads(hook)["hooks"]["SessionStart"][0]["hooks"][0]
-    assert command == {"type": "command", "command": "agent-box-hook"}
+    hooks = json.loads(hook)["hooks"]
+    assert {"SessionStart", "UserPromptSubmit", "Stop", "Notification"} <= hooks.keys()
+    command = hooks["SessionStart"][0]["hooks"][0]
+    assert command == {"type": "command", "command": "agent-box-hook", "timeout": 10}
     assert launch.delivers_prompt
     assert not launch.resumes
     assert launch.env == {"DISABLE_AUTOUPDATER": "1", "AGENT_BOX_SESSION_ID": LAUNCH}

@@ -13,7 +13,10 @@ from agent_box.agents.prompts import stamp
 
 from .conftest import LAUNCH, Config, entry, record
 
-PLAIN = ["-c", "features.daemon_auto_start=false", "-c", "check_for_update_on_startup=false"]
+PLAIN = [
+    *("-c", "features.daemon_auto_start=false", "-c", "check_for_update_on_startup=false"),
+    *("-c", 'notify=["agent-box-hook","codex"]'),
+]
 BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 
 
@@ -143,6 +146,12 @@ def test_a_prompt_that_went_out_needs_its_stamp(ctx):
     started = record(entry(ctx, initial_prompt="look"), launched=True, started_at=1000.0)
     rollout(ctx, 1500, "by hand")
     assert AGENT.conversation(started) is None
+
+
+def test_who_is_told_by_the_user_stays_told(ctx):
+    (ctx.user.home / ".codex").mkdir(exist_ok=True)
+    (ctx.user.home / ".codex/config.toml").write_text('notify = ["my-own"]\n')
+    assert PLAIN[-1] not in AGENT.launch(ctx, None).argv
 
 
 def test_never_started_means_no_conversation(ctx):

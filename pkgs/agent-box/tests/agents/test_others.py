@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -106,16 +108,55 @@ def test_only_uuids_are_uuids(text):
 
 
 def test_hook_records_the_conversation(tmp_path):
-    payload = json.dumps({"session_id": OTHER, "source": "clear"}).encode()
-    path = hook.record(payload, LAUNCH, tmp_path)
+    path = hook.record({"session_id": OTHER, "source": "clear"}, LAUNCH, tmp_path)
     assert path == tmp_path / ".local" / "state" / "agent-box" / "live" / LAUNCH
     assert path.read_text() == OTHER + "\n"
     assert [item.name for item in path.parent.iterdir()] == [LAUNCH]
 
 
-@given(st.binary(max_size=100), st.text(max_size=40))
-def test_hook_takes_nothing_that_is_not_sound(payload, launch):
-    assert hook.record(payload, launch, Path("/nonexistent")) is None
+@given(st.one_of(st.text(max_size=100), st.none(), st.integers()), st.text(max_size=40))
+def test_hook_takes_nothing_that_is_not_sound(identity, launch):
+    assert hook.record({"session_id": identity}, launch, Path("/nonexistent")) is None
+    assert hook.record(identity, LAUNCH, Path("/nonexistent")) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "word"),
+    [
+        ({"hook_event_name": "UserPromptSubmit"}, "working"),
+        ({"hook_event_name": "Stop"}, "idle"),
+        ({"hook_event_name": "Notification", "notification_type": "idle_prompt"}, "idle"),
+        ({"hook_event_name": "Notification", "notification_type": "permission_prompt"}, "asks"),
+        ({"hook_event_name": "Notification", "notification_type": "auth_success"}, None),
+        ({"hook_event_name": "PermissionRequest"}, "asks"),
+        ({"hook_event_name": "StopFailure", "error": "authentication_failed"}, "refused"),
+        ({"hook_event_name": "StopFailure", "error": "rate_limit"}, "idle"),
+        ({"hook_event_name": "SessionStart"}, None),
+        ({}, None),
+    ],
+)
+def test_events_of_claude_in_one_word(event, word):
+    assert hook.word_of_claude(event) == word
+
+
+def test_the_word_reaches_the_supervisor_of_the_pane_only(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify.sock"))
+        sock.settimeout(5)
+        server = f"{tmp_path}/tmux-{os.getuid()}/agent-box"
+        env = {"TMUX_TMPDIR": str(tmp_path), "TMUX_PANE": "%7", "TMUX": f"{server},1,0"}
+        # tmux in a pane has panes of its own, which are not ours.
+        hook.send("asks", {**env, "TMUX": "/tmp/tmux-1/default,1,0"})
+        hook.send("asks", {})
+        for words in (["idle"], ["codex", '{"type": "agent-turn-complete"}'], ["other"]):
+            program = [sys.executable, "-m", "agent_box.agents.hook", *words]
+            cwd = Path(hook.__file__).parents[2]
+            subprocess.run(program, env=env, check=True, cwd=cwd, stdin=subprocess.DEVNULL)
+        wanted = {"event": "signal", "pane": "%7", "word": "idle"}
+        assert [json.loads(sock.recv(999)) for _ in range(2)] == [wanted, wanted]
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            sock.recv(999)
 
 
 def test_hook_as_a_program_is_silent_and_succeeds(tmp_path):
@@ -256,6 +297,8 @@ def test_pi_starts_and_resumes_by_our_id(ctx):
     assert launch.argv == [
         "/bin/pi",
         "--approve",
+        "--extension",
+        str(Path(hook.__file__).with_name("plugins") / "pi.js"),
         "--session-id",
         LAUNCH,
         "--thinking",
@@ -268,7 +311,7 @@ def test_pi_starts_and_resumes_by_our_id(ctx):
     assert PI.conversation(ctx) is None
     pi_file(ctx, LAUNCH)
     again = PI.launch(ctx, None)
-    assert again.argv == ["/bin/pi", "--approve", "--session-id", LAUNCH, RESUME_STEER]
+    assert again.argv == [*launch.argv[:4], "--session-id", LAUNCH, RESUME_STEER]
     assert again.resumes
 
 

@@ -134,28 +134,29 @@ def ctx(request, tmp_path):
     shutil.rmtree(ctx.user.home)
 
 
-def sign_in(ctx):
-    """Point the agent at the model of the test."""
+def sign_in(ctx, word="test"):
+    """Point the agent at the model of the test, with a key that holds `word`."""
     home = ctx.user.home
     base = f"http://127.0.0.1:{PORT}"
     if ctx.entry.agent == "claude":
-        key = "sk-ant-test-" + "0" * 30
+        key = f"sk-ant-{word}-" + "0" * 30
         return replace(ctx, env={"ANTHROPIC_API_KEY": key, "ANTHROPIC_BASE_URL": base})
     if ctx.entry.agent == "codex":
         (home / ".codex").mkdir(exist_ok=True)
         (home / ".codex" / "config.toml").write_text(
             'model = "mock"\nmodel_provider = "mock"\n[model_providers.mock]\nname = "mock"\n'
             f'base_url = "{base}/v1"\nwire_api = "responses"\n'
+            f'experimental_bearer_token = "{word}"\n'
         )
     elif ctx.entry.agent == "opencode":
-        options = {"baseURL": f"{base}/v1", "apiKey": "test"}
+        options = {"baseURL": f"{base}/v1", "apiKey": word}
         provider = {"npm": "@ai-sdk/openai-compatible", "name": "Mock", "options": options}
         provider["models"] = {"mock": {"name": "Mock"}}
         path = home / ".config" / "opencode" / "opencode.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"model": "mock/mock", "provider": {"mock": provider}}))
     else:
-        provider = {"baseUrl": f"{base}/v1", "api": "openai-completions", "apiKey": "test"}
+        provider = {"baseUrl": f"{base}/v1", "api": "openai-completions", "apiKey": word}
         provider["models"] = [{"id": "mock"}]
         path = home / ".pi" / "agent" / "models.json"
         path.parent.mkdir(parents=True)
@@ -203,3 +204,14 @@ def test_a_prompt_is_delivered_and_resumed_by_id(ctx, pane, prompt):
     # A second session in the same directory does not take it for its own.
     other = record(ctx, launch_id=str(uuid.uuid4()), conversation=None)
     assert agent.conversation(other) is None
+
+
+def test_a_login_that_has_ended_is_told_from_one_that_works(ctx, pane):
+    """A credential is there and the vendor refuses it: nobody is told that the agent works."""
+    ctx = entry(sign_in(ctx, "dead"), initial_prompt="hello there")
+    agent = agents.get(ctx.entry.agent)
+    agent.prepare(ctx)
+    assert agent.signed_in(ctx) is True
+    pane.start(ctx, agent.launch(ctx, "hello there"))
+    reason = pane.until(lambda: agent.refusal(ctx, pane.screen()), "no word of the refusal")
+    assert reason.startswith("sign-in needed")

@@ -10,6 +10,9 @@ from agent_box import agents
 
 SCREENS = Path(__file__).with_name("screens")
 
+CODEX = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+"""What the line begins with in which codex takes words."""
+
 EXPECTED = {
     "claude/api-key": "API key question",
     "claude/add-dir": "folder trust question",
@@ -22,10 +25,13 @@ EXPECTED = {
     "claude/not-signed-in-after-prompt": "sign-in needed",
     "claude/permission": "permission question",
     "claude/permission-2.1.197": "permission question",
+    "claude/refused": "sign-in needed: claude's login was refused",
+    "claude/refused-tries-again": "sign-in needed: claude's login was refused",
     "claude/trust": "folder trust question",
     "codex/approval": "permission question",
     "codex/approval-0.142": "permission question",
     "codex/idle": None,
+    "codex/refused": "sign-in needed: codex's login was refused",
     "codex/sign-in": "sign-in needed",
     "codex/sign-in-0.142": "sign-in needed",
     "codex/trust": "folder trust question",
@@ -35,6 +41,7 @@ EXPECTED = {
     "opencode/permission": "permission question",
     "pi/idle": None,
     "pi/no-models": "sign-in needed",
+    "pi/refused": "sign-in needed: the provider refused",
     "pi/trust": "folder trust question",
 }
 
@@ -49,7 +56,7 @@ def test_every_screen_has_an_expectation():
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_screen(ctx, name):
     screen = (SCREENS / f"{name}.txt").read_text("utf-8")
-    reason = agents.get(name.partition("/")[0]).attention(ctx, screen)
+    reason = agents.get(name.partition("/")[0]).asks(ctx, screen)
     expected = EXPECTED[name]
     if expected is None:
         assert reason is None
@@ -66,5 +73,18 @@ def test_talk_about_dialogs_is_no_dialog(ctx, name):
         "Trust this folder? Not logged in. No models available. Use /login\n"
         "Sign in with ChatGPT was replaced, and Permission required is shown in red.\n"
     )
-    assert agents.get(name).attention(ctx, talk * 3 + "\n" * 20 + idle) is None
-    assert agents.get(name).attention(ctx, "") is None
+    assert agents.get(name).asks(ctx, talk * 3 + "\n" * 20 + idle) is None
+    assert agents.get(name).asks(ctx, "") is None
+
+
+@pytest.mark.parametrize("name", ["claude/refused", "codex/refused", "pi/refused"])
+def test_a_refusal_is_over_with_the_next_answer(ctx, name):
+    """What stands further up is history; a credential in its place says nothing about it."""
+    agent = agents.get(name.partition("/")[0])
+    screen = (SCREENS / f"{name}.txt").read_text("utf-8")
+    assert agent.refusal(ctx, screen) is not None
+    lines = screen.rstrip("\n").splitlines()
+    foot = max(n for n, line in enumerate(lines) if line[:1] in (CODEX, "─"))
+    foot -= 2 if lines[foot].startswith("─") else 0
+    answered = [*lines[:foot], "", "• All done here: the 401 is gone.", "", *lines[foot:]]
+    assert agent.asks(ctx, "\n".join(answered)) is None

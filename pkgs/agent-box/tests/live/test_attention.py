@@ -54,6 +54,51 @@ def test_a_question_long_after_the_start(box):
     assert answered["reason"] is None
 
 
+def hook(box, *words: str) -> str:
+    """Return a command for the stub: what an agent runs when something happens to it."""
+    program = box.program("hook", "agent_box.agents.hook")
+    return f"run {program} {' '.join(words)}"
+
+
+def test_the_word_of_an_agent_is_heard_at_once(box):
+    box.call("add", name="one")
+    listener = Listener(box)
+    listener.until(lambda view: view["idleSince"] is not None)
+    # Its screen shows nothing that is known, and it goes on putting out for a while.
+    box.tmux_run("send-keys", "-t", "=one:", "-l", hook(box, "asks"))
+    box.tmux_run("send-keys", "-t", "=one:", "Enter")
+    asks = listener.until(lambda view: view["state"] == "waiting")
+    assert asks["reason"] == "claude asks a question: attach and answer"
+    box.say("one", "work 7")
+    listener.until(lambda view: view["state"] == "running")
+    said = time.time()
+    box.say("one", hook(box, "idle"))
+    idle = listener.until(lambda view: view["idleSince"] is not None)
+    assert idle["lastCall"] == "worked"
+    assert idle["idleSince"] >= said - 1
+
+
+def test_a_dead_login_is_not_called_running(box):
+    """A credential is in its place, and the vendor refuses it: the two are told apart."""
+    box.call("add", name="one")
+    view = box.wait("one", "running")
+    listener = Listener(box)
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 40
+    box.say("one", f"print   -  API Error: 401 expired\\n\\n{rule}\\n> \\n{rule}\\n  help")
+    refused = listener.until(lambda view: view["state"] == "waiting")
+    assert refused["reason"].startswith("sign-in needed: claude's login was refused")
+    assert (refused["credential"], refused["lastCall"]) == (True, "refused")
+    box.say("one", f"print Done.\\n\\n{rule}\\n> \\n{rule}\\n  help")
+    box.say("one", hook(box, "idle"))
+    assert listener.until(lambda view: view["lastCall"] == "worked")["state"] == "running"
+    # The same by the agent's own word, whatever its screen shows.
+    box.say("one", hook(box, "refused"))
+    refused = listener.until(lambda view: view["state"] == "waiting")
+    assert refused["lastCall"] == "refused"
+    box.say("one", hook(box, "working"))
+    assert listener.until(lambda v: v["state"] == "running")["pid"] == view["pid"]
+
+
 def test_work_is_not_idle(box):
     box.call("add", name="one")
     listener = Listener(box)

@@ -255,6 +255,41 @@ def test_the_example_of_standard_webhooks() -> None:
     assert not verify.standard(request, [b"whsec_AAAA"], "webhook-signature")
 
 
+def test_the_example_of_svix() -> None:
+    """From the manual of Svix, whose headers have a prefix of their own."""
+    headers = {"svix-id": "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk", "svix-timestamp": "1649367553",
+               "svix-signature": "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="}  # fmt: skip
+    body = b'{"email":"test@example.com","username":"test_user"}'
+    request = verify.Request(headers, body, 1649367553)
+    secret = b"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+    assert verify.standard(request, [secret], "svix-signature")
+    assert not verify.standard(verify.Request(headers, body + b" ", 1649367553), [secret],
+                               "svix-signature")  # fmt: skip
+
+
+def test_what_the_library_of_stripe_signs() -> None:
+    """Signed by `stripe.WebhookSignature` 16.1.0: Stripe publishes no signature with its secret."""
+    body = b'{\n  "id": "evt_test_webhook",\n  "object": "event"\n}'
+    signature = "4f1cd7feda9826e746b7d482c4badebb657398df1099e1046364f6196a230150"
+    headers = {"h": f"t=1700000000,v1={signature}"}
+    secret = [b"whsec_test_secret"]
+    assert verify.stripe(verify.Request(headers, body, 1700000000), secret, "h")
+    assert not verify.stripe(verify.Request(headers, body, 1700000301), secret, "h")
+    moved = {"h": f"t=1700000001,v1={signature}"}
+    assert not verify.stripe(verify.Request(moved, body, 1700000000), secret, "h")
+    assert not verify.stripe(verify.Request({"h": f"t=1700000000,v0={signature}"}, body,
+                                            1700000000), secret, "h")  # fmt: skip
+
+
+def test_an_example_in_the_way_of_shopify() -> None:
+    """From the manual of SQLPage, which takes Shopify's deliveries."""
+    body = b'{"id":1234567890,"email":"customer@example.com","total_price":"123.45"}'
+    headers = {"h": "QNyObTlKbMx2qDlPF/ZOZcBqg5OgPg+2oky3zldc0Gw="}
+    request = verify.Request(headers, body, 0)
+    assert verify.hmac_base64(request, [b"test-webhook-secret"], "h")
+    assert not verify.hmac_base64(request, [b"test-webhook-secre"], "h")
+
+
 # Texts, topics, rules ---------------------------------------------------------------
 
 

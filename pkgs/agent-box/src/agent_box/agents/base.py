@@ -242,6 +242,18 @@ class Agent:
         """
         return None
 
+    def refusal(self, ctx: Context, screen: str) -> str | None:
+        """Return what to do about a login that the vendor refused in the last turn, or None.
+
+        A credential in its place (`signed_in`) says nothing about that: it may have expired, been
+        revoked, or belong to an account that may not use the model.
+        """
+        return None
+
+    def asks(self, ctx: Context, screen: str) -> str | None:
+        """Return what a human is needed for, whether the agent asks or its vendor refuses."""
+        return self.attention(ctx, screen) or self.refusal(ctx, screen)
+
 
 def valid_uuid(text: object) -> bool:
     """Return whether `text` has the 8-4-4-4-12 hexadecimal shape; ask before any use in a path."""

@@ -18,7 +18,7 @@ from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, state_directory, valid_uuid
 from agent_box.agents.jsonfile import Member, Setting, Unfit, merge_json, read_json
 from agent_box.agents.prompts import choose, knobs
-from agent_box.agents.screen import has, tail
+from agent_box.agents.screen import has, last_words, tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,11 @@ _SCAN_LINES = 400
 _COMMANDS = ("<local-command-", "<command-name>", "<command-message>")
 _MARKETPLACE, _PLUGIN = "local-channels", "local-webhook"
 _BARE_WORD = re.compile(r"[A-Za-z][A-Za-z-]*\Z")
+_RULE = re.compile("\N{BOX DRAWINGS LIGHT HORIZONTAL}{10}")
+# Behind the sign in front of a result, or of the line about the next attempt.
+_REFUSED = re.compile(
+    r"[^\w\s]\s+(API Error: 401|401\s|API Error: 403\b.*(auth|token)|Invalid API key|Your OAuth)"
+)
 _SELECTED = re.compile("\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} +\\d+\\. ")
 
 
@@ -157,7 +162,7 @@ class Claude(Agent):
         foot = bottom[-3:]
         if has(bottom, "Select login method", "Paste code here if prompted"):
             return "sign-in needed: attach and finish the login"
-        if has(foot, "Not logged in") or has(bottom[-10:], "Please run /login"):
+        if has(foot, "Not logged in"):
             return "sign-in needed: attach and run /login"
         if has(foot, "Enter to confirm"):
             if has(bottom, "trust this folder", "Do you trust the files", "Adding a new directory"):
@@ -175,13 +180,23 @@ class Claude(Agent):
             return "claude asks a question: attach and answer"
         return None
 
+    def refusal(self, ctx: Context, screen: str) -> str | None:
+        """Recognise what stands below a turn that came to nothing for want of a login."""
+        words = last_words(screen, _RULE, 2, ("\N{TEARDROP-SPOKED ASTERISK}",))
+        if any(_REFUSED.match(line) for line in words) or has(words, "Please run /login"):
+            return "sign-in needed: claude's login was refused; attach and run /login"
+        return None
+
 
 # Transcripts only ever grow, so one with words keeps them.
 _known_spoken: set[Path] = set()
 
-_HOOKS = {
-    "hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "agent-box-hook"}]}]}
-}
+_EVENTS = (
+    *("SessionStart", "UserPromptSubmit", "PermissionRequest", "Notification"),
+    *("Stop", "StopFailure"),
+)
+_HOOK = [{"hooks": [{"type": "command", "command": "agent-box-hook", "timeout": 10}]}]
+_HOOKS = {"hooks": dict.fromkeys(_EVENTS, _HOOK)}
 
 
 def _plugin(ctx: Context) -> str | None:

@@ -16,7 +16,7 @@ from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
 from agent_box.agents.jsonfile import Unfit, append_toml_table, read_json
 from agent_box.agents.prompts import choose, knobs, stamp
-from agent_box.agents.screen import has, tail
+from agent_box.agents.screen import has, last_words, tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,9 @@ _RESTRICTED = ["-c", "approval_policy=on-request", "-c", "sandbox_mode=workspace
 # the user (and an updater) as a child of whichever session came first, and dies with that session.
 # As settings rather than as the flag for it: releases that know neither ignore a setting.
 _OWN_PROCESS = ["-c", "features.daemon_auto_start=false", "-c", "check_for_update_on_startup=false"]
+# Codex runs it at the end of each turn, with a JSON document as one more argument.
+_NOTIFY = ["-c", 'notify=["agent-box-hook","codex"]']
+_INPUT = re.compile("\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}")
 _STATE = re.compile(r"^codex remote control: ([a-z-]+)$", re.MULTILINE)
 _REMOTE_ASKS = {
     "signin": "sign-in needed: open the page that it shows and enter the code",
@@ -75,6 +78,8 @@ class Codex(Agent):
             autonomy = _RESTRICTED if config.full_access else []
         text, delivers = choose(ctx, prompt, resumes=conversation is not None)
         argv = [config.command, *(["resume"] if conversation else []), *autonomy, *_OWN_PROCESS]
+        if "notify" not in _read_config(_home(ctx) / "config.toml", b"notify"):
+            argv += _NOTIFY
         argv += ctx.entry.extra_args
         if conversation:
             argv += ["--", conversation, *([text] if text else [])]
@@ -129,7 +134,7 @@ class Codex(Agent):
         stored = read_json(_home(ctx) / "auth.json") or {}
         if any(stored.get(key) for key in ("OPENAI_API_KEY", "tokens", "agent_identity")):
             return True
-        config = _read_config(_home(ctx) / "config.toml")
+        config = _read_config(_home(ctx) / "config.toml", b"model_provider")
         if config.get("model_provider", "openai") != "openai":
             return True
         arguments = " ".join(ctx.entry.extra_args)
@@ -154,8 +159,6 @@ class Codex(Agent):
             return "sign-in needed: attach and choose how to sign in"
         if has(bottom, "Finish signing in", "Enter this one-time code"):
             return "sign-in needed: attach and finish the login"
-        if has(bottom[-8:], "Please log out and sign in again", "Please sign in again"):
-            return "sign-in needed: attach and run /logout, then sign in again"
         if has(bottom, "Trust this folder?", "Do you trust the contents of this directory"):
             return "folder trust question: attach and answer"
         if has(foot, "Press enter to confirm or esc to cancel"):
@@ -164,6 +167,16 @@ class Codex(Agent):
             return "codex asks a question: attach and answer"
         if has(foot, "Press enter to continue"):
             return "a dialog is open: attach and answer"
+        return None
+
+    def refusal(self, ctx: Context, screen: str) -> str | None:
+        """Recognise the error below a turn that came to nothing for want of a login."""
+        if _remote(ctx):
+            return None  # its own states tell
+        words = last_words(screen, _INPUT)
+        refused = has(words, "401 Unauthorized", "log out and sign in again", "sign in again.")
+        if words[:1] and words[0].startswith("\N{BLACK SQUARE}") and refused:
+            return "sign-in needed: codex's login was refused; attach and run /logout, then sign in"
         return None
 
 
@@ -280,12 +293,13 @@ def _descending(directory: Path) -> list[Path]:
         return []
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path, word: bytes) -> dict[str, Any]:
+    """Return the settings of a file that holds `word`; none of another one, which saves time."""
     try:
         content = path.read_bytes()
     except OSError:
         return {}
-    if b"model_provider" not in content:
+    if word not in content:
         return {}
     import tomllib
 

@@ -6,6 +6,7 @@ and keeps them in `opencode.db` (SQLite) from the first submitted message on.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 _ID = re.compile(r"ses_[A-Za-z0-9]{8,64}\Z")
+_PLUGIN = Path(__file__).with_name("plugins") / "opencode.js"
 _SLACK_MS = 2000
 _SCAN = 200
 _PROVIDER = re.compile(rb'"(provider|model)"\s*:')
@@ -63,9 +65,12 @@ class OpenCode(Agent):
             # One word with its option: as a word of its own, a text that starts with a dash
             # would be read as options.
             argv.append(f"--prompt={stamp(ctx.record.launch_id)} {text}")
+        # Its plugins add to those of the user's own files.
+        told = json.dumps({"plugin": [_PLUGIN.as_uri()]})
+        settings = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_CONFIG_CONTENT": told}
         return Launch(
             argv,
-            knobs(ctx, {"OPENCODE_DISABLE_AUTOUPDATE": "1"}),
+            knobs(ctx, settings),
             delivers_prompt=delivers,
             resumes=conversation is not None,
             launch_id=ctx.record.launch_id,

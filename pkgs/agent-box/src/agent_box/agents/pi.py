@@ -14,9 +14,12 @@ from agent_box.agents.base import Agent, Context, Launch, valid_uuid
 from agent_box.agents.jsonfile import read_json
 from agent_box.agents.prompts import choose, knobs
 from agent_box.agents.providers import in_environment
-from agent_box.agents.screen import has, tail
+from agent_box.agents.screen import has, last_words, tail
 
 # The status line of a pi that knows no model: a context of 0 tokens.
+_RULE = re.compile("\N{BOX DRAWINGS LIGHT HORIZONTAL}{10}")
+_REFUSED = re.compile(r"Error: (401\b|403\b|No API key)")
+_EXTENSION = Path(__file__).with_name("plugins") / "pi.js"
 _NO_MODEL = re.compile(r"\d+\.\d%/0 \(auto\)\s")
 
 
@@ -34,7 +37,7 @@ class Pi(Agent):
         conversation = self.conversation(ctx)
         text, delivers = choose(ctx, prompt, resumes=conversation is not None)
         # Trusted as the other agents' folders are, and for their reason: its user named it.
-        argv = [ctx.box.agents[self.name].command, "--approve"]
+        argv = [ctx.box.agents[self.name].command, "--approve", "--extension", str(_EXTENSION)]
         argv += ["--session-id", conversation or ctx.record.launch_id, *ctx.entry.extra_args]
         if text:
             # No "--": 0.80 refuses it. A word with a leading "@" names a file (even behind "--")
@@ -85,6 +88,13 @@ class Pi(Agent):
             return "sign-in needed: attach and run /login"
         if has(bottom[-2:], "enter select") and has(bottom[-2:], "escape/ctrl+c cancel"):
             return "a dialog is open: attach and answer"
+        return None
+
+    def refusal(self, ctx: Context, screen: str) -> str | None:
+        """Recognise the error below a turn that came to nothing for want of a login."""
+        words = last_words(screen, _RULE, 2)
+        if any(_REFUSED.match(line) for line in words):
+            return "sign-in needed: the provider refused pi's login; attach and run /login"
         return None
 
 

@@ -1,6 +1,8 @@
-"""Notices when an agent needs a human, or has nothing to do, by what its screen shows.
+"""Notices when an agent needs a human, or has nothing to do: by its word, and by its screen.
 
-No event tells that a program went quiet in front of a question. So the times of the last output
+Agents tell when a turn begins and ends and when they ask something, each in its own way
+(`agents.hook`). That is quick, yet it is not all: not every dialog is told, nor that one was
+answered. So the times of the last output
 are read, all with one command, every few seconds while anything moves or somebody looks, and ever
 more seldom while nothing does. A screen is read when it has become quiet, a few times after a
 start, when agents put up their dialogs, when the bell rings, and when somebody asks.
@@ -15,7 +17,9 @@ import time
 from typing import TYPE_CHECKING
 
 from agent_box import agents
+from agent_box.agents import hook
 from agent_box.config import SHELL
+from agent_box.supervisor.model import Signal
 from agent_box.supervisor.reconcile import Phase
 from agent_box.tmux import TmuxError
 
@@ -30,6 +34,15 @@ PROBES = (1.0, 3.0, 8.0, 20.0, 45.0, 90.0)
 
 SOON, LATE = 2.0, 60.0
 """Seconds between two looks while something moves, and when nothing has moved for long."""
+
+AGAIN = (0.0, 0.3, 1.0)
+"""Seconds after the word of an agent at which its screen is read: it may come before the screen."""
+
+SETTLED = 1.0
+"""Seconds from the word of an agent that it is done until output means that it works again."""
+
+ANSWERED = 3.0
+"""Seconds from the word of an agent that it asks something until output means that it goes on."""
 
 QUIET = 3.0
 """Seconds without output after which an agent is idle, unless its screen asks for something. Those
@@ -61,6 +74,24 @@ class Attention:
         run = session.record.runs
         for seconds in PROBES:
             loop.call_later(seconds, self._due, session, run)
+        self.soon()
+
+    def signal(self, pane: object, word: object) -> None:
+        """Hear the word of an agent about itself, from the pane `pane` of tmux."""
+        session = next(
+            (s for s in self._watched() if s.pane is not None and s.pane.pane == pane), None
+        )
+        if session is None or not isinstance(word, str) or word not in hook.WORDS:
+            return
+        session.signal = Signal(word, time.time())
+        if word == hook.REFUSED:
+            session.last_call = "refused"
+        elif word == hook.WORKING:
+            session.idle_since = None
+        loop = asyncio.get_running_loop()
+        for seconds in AGAIN:
+            loop.call_later(seconds, self._due, session, session.record.runs)
+        self.supervisor.publish()
         self.soon()
 
     def _due(self, session: Session, run: int) -> None:
@@ -124,18 +155,46 @@ class Attention:
         screen = await self.supervisor.tmux.capture(pane.pane)
         try:
             agent = agents.get(session.entry.agent)
-            reason = agent.attention(self.supervisor.lifecycle.context(session), screen)
+            ctx = self.supervisor.lifecycle.context(session)
+            refusal = agent.refusal(ctx, screen)
+            reason = agent.attention(ctx, screen) or refusal
+            session.credential = agent.signed_in(ctx)
         except Exception:  # an adapter's bug must not take the sessions down
             log.exception("reading the screen of session %s", session.name)
             return
-        if session.phase is Phase.RUNNING:
-            session.attention = reason
-            quiet = reason is None and now - pane.activity >= QUIET
-            session.idle_since = float(pane.activity) if quiet else None
+        if session.phase is not Phase.RUNNING:
+            return
+        session.attention = reason or _told(session)
+        signal = session.signal
+        # Not each of them tells when the next turn begins.
+        done = signal is not None and signal.word == hook.IDLE and _silent_since(session, SETTLED)
+        quiet = now - pane.activity >= QUIET or done
+        if refusal is not None:
+            session.last_call = "refused"
+        elif done:
+            session.last_call = "worked"
+        since = max(float(pane.activity), signal.at if signal is not None and done else 0.0)
+        session.idle_since = since if session.attention is None and quiet else None
 
 
 def _last_output(session: Session) -> int:
     return session.pane.activity if session.pane is not None else 0
+
+
+def _told(session: Session) -> str | None:
+    """Return what a human is needed for by the word of the agent, where its screen is unknown."""
+    signal, agent = session.signal, session.entry.agent
+    if signal is not None and signal.word == hook.REFUSED:
+        return f"sign-in needed: {agent}'s login was refused; attach and sign in again"
+    asks = signal is not None and signal.word == hook.ASKS
+    if asks and _silent_since(session, ANSWERED):
+        return f"{agent} asks a question: attach and answer"
+    return None
+
+
+def _silent_since(session: Session, seconds: float) -> bool:
+    """Tell whether nothing was put out since `seconds` after the word of the agent."""
+    return session.signal is not None and _last_output(session) <= session.signal.at + seconds
 
 
 def _reads(session: Session, now: float) -> bool:

@@ -63,7 +63,7 @@ async def deliver(supervisor: Supervisor, session: Session, text: str) -> bool:
         if (why := agent.takes_no_input(supervisor.lifecycle.context(session))) is not None:
             raise NotFoundError(f"session '{session.name}' takes no news: {why}")
         screen = await supervisor.tmux.capture(pane.pane)
-        asked = agent.attention(supervisor.lifecycle.context(session), screen)
+        asked = agent.asks(supervisor.lifecycle.context(session), screen)
         if asked is not None:
             raise ConflictError(f"session '{session.name}' waits for a person: {asked}")
         if not screen.strip():

@@ -200,13 +200,17 @@ class Watchers:
             if not directory.is_dir():
                 return
 
-    # Launchers -------------------------------------------------------------
+    # Launchers, and hooks of agents ------------------------------------------
 
     def _heard(self, sock: socket.socket) -> None:
         while select.select([sock], [], [], 0)[0]:
             with contextlib.suppress(OSError, ValueError):
                 message = json.loads(sock.recv(65536))
-                if isinstance(message, dict) and isinstance(message.get("id"), str):
+                if not isinstance(message, dict):
+                    continue
+                if message.get("event") == "signal":
+                    self.supervisor.attention.signal(message.get("pane"), message.get("word"))
+                elif isinstance(message.get("id"), str):
                     self.supervisor.launched(message["id"], message)
 
 

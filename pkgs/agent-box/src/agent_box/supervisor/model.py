@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -27,6 +27,14 @@ class TurnLock(asyncio.Lock):
         """Release the lock."""
         self.turns += 1
         super().release()
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One of the words of `agents.hook` and when it came (unix seconds)."""
+
+    word: str
+    at: float
 
 
 @dataclass
@@ -62,6 +70,12 @@ class Session:
     """What the launch leaves to be typed once the agent is ready."""
     idle_since: float | None = None
     """Unix time of its last output, while the agent neither works nor asks for anything."""
+    signal: Signal | None = None
+    """The last thing that the agent itself told."""
+    credential: bool | None = None
+    """Whether credentials are in place, as of the last look."""
+    last_call: Literal["worked", "refused"] | None = None
+    """What became of the last turn, as far as it shows: the credentials may be dead."""
     probed_at: float = 0.0
     """Unix time at which its screen was last read."""
     reaping: float | None = None
@@ -106,7 +120,7 @@ class Session:
         if phase is not Phase.FAILED:
             self.blocked = False
         if phase is not Phase.RUNNING:
-            self.attention = self.idle_since = None
+            self.attention = self.idle_since = self.signal = None
             self.probed_at = 0.0
 
     def view(self) -> dict[str, Any]:
@@ -125,6 +139,8 @@ class Session:
             "restarts": self.record.restarts,
             "since": self.since,
             "idleSince": self.idle_since if self.state == "running" else None,
+            "credential": self.credential,
+            "lastCall": self.last_call,
             "nextRetry": self.next_retry_at,
             "lastExit": msgspec.to_builtins(last) if last else None,
             "attached": self.pane.attached if self.pane is not None else 0,

@@ -143,7 +143,7 @@ class Prompts:
             if now is None or now.launch != pane.launch or not session.alive:
                 return False
             screen = await supervisor.tmux.capture(pane.pane)
-            waits = agent.attention(supervisor.lifecycle.context(session), screen) is None
+            waits = agent.asks(supervisor.lifecycle.context(session), screen) is None
             if screen.strip() and screen == earlier and waits:
                 if before is not None:
                     await before(session)
