@@ -61,6 +61,16 @@ in
       wantedBy = [ "multi-user.target" ];
       after = [ "network.target" ];
       path = [ pkgs.systemd ];
+      # Spares other machines the start of a program that ends at once. Only the firmware of
+      # instances of the first generations says no more than Xen.
+      unitConfig = lib.mkIf (spot.provider == "auto") {
+        ConditionFirmware = map (name: "|smbios-field(${name} = \"Amazon EC2\")") [
+          "sys_vendor"
+          "board_vendor"
+          "bios_vendor"
+        ];
+        ConditionVirtualization = "|xen";
+      };
       serviceConfig = hardening.notify // {
         Type = "exec";
         ExecStart = "${cfg.runtime}/bin/agent-box-notify";

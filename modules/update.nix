@@ -205,6 +205,11 @@ in
           wantedBy = [ "multi-user.target" ];
           before = [ "agent-box-update.service" ];
           restartIfChanged = false;
+          # Either is there from the start of an update on.
+          unitConfig.ConditionPathExists = [
+            "|/var/lib/agent-box/update.json"
+            "|/var/lib/agent-box/update"
+          ];
           path = [ "/run/current-system/sw" ];
           environment.NIX_REMOTE = "daemon";
           serviceConfig = hardening.update selfUpdate.flake // {

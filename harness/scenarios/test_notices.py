@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 UNIT = "agent-box-notify.service"
 ADDRESS = "169.254.169.254"
 PAGES = "/run/imds"
+FIRMWARE = "/sys/class/dmi/id"
 MESSAGE = "taken away soon; touch /tmp/executed $(touch /tmp/executed) `touch /tmp/executed`"
 GRACE = 6
 SERVICE = """\
@@ -93,11 +94,21 @@ def test_a_service_that_comes_late(box: Box) -> None:
 
 
 def test_elsewhere(box: Box) -> None:
-    """On a machine that is not the cloud's the watch ends by itself, without a failure."""
+    """On a machine that is not the cloud's nothing watches, without a failure; on one whose
+    firmware says that it is, something does.
+    """
     box.wait_for(
         "the watch to end", lambda: box.machine.get_unit_property(UNIT, "SubState") == "dead"
     )
     assert box.machine.get_unit_property(UNIT, "Result") == "success"
+    # A container shows the host's, or none.
+    box.succeed(
+        f"place=$(readlink -e {FIRMWARE}) || place=/sys/class; mount -t tmpfs tmpfs $place &&"
+        f" mkdir -p {FIRMWARE}"
+    )
+    for vendor, state in (("Amazon", "inactive"), ("Amazon EC2", "active")):
+        box.succeed(f"echo '{vendor}' >{FIRMWARE}/board_vendor; systemctl restart {UNIT}")
+        assert box.run(f"systemctl is-active {UNIT}").out == state
 
 
 def _watch(box: Box, *, grace: float, service: bool = True) -> None:
@@ -112,7 +123,12 @@ def _watch(box: Box, *, grace: float, service: bool = True) -> None:
     box.succeed(f"systemctl stop caddy; mkdir -p {PAGES}; ip addr add {ADDRESS}/32 dev lo")
     if service:
         _serve(box)
-    box.succeed(f"systemctl restart {UNIT}")
+    # Where the provider is named, the firmware is not asked.
+    folder = f"/run/systemd/system/{UNIT}.d"
+    box.write_file(
+        f"{folder}/named.conf", b"[Unit]\nConditionFirmware=\nConditionVirtualization=\n"
+    )
+    box.succeed(f"systemctl daemon-reload && systemctl restart {UNIT}")
 
 
 def _serve(box: Box) -> None:

@@ -36,6 +36,8 @@ let
 
   files = "agent-box-site-files";
 
+  declared = name: "/home/${name}/.config/agent-box/sites.json";
+
   socketOf =
     name:
     units.socket name "/run/${files}/${name}.sock"
@@ -67,7 +69,7 @@ in
       description = "Lists of sites";
       wantedBy = [ "multi-user.target" ];
       pathConfig = {
-        PathChanged = map (name: "/home/${name}/.config/agent-box/sites.json") web.users;
+        PathChanged = map declared web.users;
         TriggerLimitIntervalSec = 0;
       };
     };
@@ -75,9 +77,13 @@ in
     systemd.sockets = units.perUser files socketOf;
 
     systemd.services = {
-      agent-box-sites = helper // {
+      agent-box-sites = lib.recursiveUpdate helper {
         description = "Take up what users declare as sites";
         wantedBy = [ "multi-user.target" ];
+        # Nothing to do where nobody ever declared one.
+        unitConfig.ConditionPathExists = map (path: "|${path}") (
+          [ "/var/lib/agent-box-sites/sites.caddy" ] ++ map declared web.users
+        );
       };
       # Somebody else may listen on a port by now, and a change may have slipped by
       # while the helper was at work.
