@@ -254,6 +254,8 @@ class ContainerMachine(ShellTransfer, Machine):
             # Without it nspawn 252 gives the guest the host's legacy cgroups,
             # which systemd 262 refuses to run on.
             "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
+            # Any other terminal is asked for its size, and nobody answers: 0.7 s.
+            "TERM": "dumb",
             "NOTIFY_SOCKET": str(notify),
         }
         with self.serial_log.open("ab") as log:
