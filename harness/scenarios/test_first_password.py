@@ -9,10 +9,9 @@ import pytest
 
 from agent_box_harness import browser
 from agent_box_harness.edge import PASSWORDS, Ask, Edge, with_cookie
+from agent_box_harness.plugin import run_key
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent_box_harness.box import Box
 
 pytestmark = pytest.mark.limit(180)
@@ -29,7 +28,7 @@ def announced(box: Box) -> list[str]:
 
 
 @pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
-def test_from_the_console(box: Box, tmp_path: Path) -> None:
+def test_from_the_console(box: Box, request: pytest.FixtureRequest) -> None:
     """A new box prints a code where only who owns it reads. With the code, on a phone and without
     any script, one chooses a password and is in; the code is dead then, users cannot read it, and
     nobody gets in without it.
@@ -50,7 +49,8 @@ def test_from_the_console(box: Box, tmp_path: Path) -> None:
     assert {answer.status for answer in edge.ask(old)} <= {401, 422, 429}
     edge.box.succeed("agent-box-gate unban --all")
 
-    with browser.visit(box, tmp_path) as visitor:
+    pictures = request.config.stash[run_key].folder / request.node.name
+    with browser.visit(box, pictures) as visitor:
         phone = {"viewport": browser.PHONE, "has_touch": True, "is_mobile": True}
         here = visitor.somebody(java_script_enabled=False, **phone).new_page()
         here.goto(f"{visitor.origin}/alice/settings/")

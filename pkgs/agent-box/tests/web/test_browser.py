@@ -234,7 +234,7 @@ def test_settings(page, stand):
     here.locator("[name=text]").fill('A=1\nPEM="x\ny"')
     here.get_by_role("button", name="Store all").click()
     here.get_by_role("rowheader", name="PEM").wait_for()
-    here.get_by_text("Still running with the values of before").wait_for()
+    here.get_by_text("Still running with old values").wait_for()
     here.get_by_role("button", name="Change password").click()
     for name, value in (("current", "wrong"), ("new", "x" * 20), ("again", "x" * 20)):
         here.locator(f"[name={name}]").fill(value)

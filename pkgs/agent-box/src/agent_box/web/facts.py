@@ -74,7 +74,15 @@ class Facts:
             return None
         try:
             process = await asyncio.create_subprocess_exec(
-                *(program, "show", "--no-pager", f"--property={_PROPERTIES}", "--", *names),
+                *(
+                    program,
+                    "show",
+                    "--no-pager",
+                    "--timestamp=unix",
+                    f"--property={_PROPERTIES}",
+                    "--",
+                    *names,
+                ),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -111,11 +119,16 @@ def _parse_units(text: str) -> list[dict[str, Any]]:
                     "name": values["Id"],
                     "state": values.get("ActiveState", ""),
                     "detail": values.get("SubState", ""),
-                    "since": values.get("StateChangeTimestamp") or None,
+                    "since": _seconds(values.get("StateChangeTimestamp", "")),
                     "restarts": int(values.get("NRestarts") or 0),
                 }
             )
     return units
+
+
+def _seconds(text: str) -> int | None:
+    """Read a time as `systemctl --timestamp=unix` tells it."""
+    return int(text[1:]) if text.startswith("@") else None
 
 
 def _uptime() -> float | None:

@@ -58,7 +58,7 @@ export function secrets(section, head) {
       h("th", { scope: "row" }, h("code", {}, key)),
       h("td", { class: "do" }, iconButton("edit", `Replace ${key}`, () => edit(key)), iconButton("close", `Remove ${key}`, () => remove(key)))), "No secrets yet.");
     stale.hidden = !found.stale.length;
-    stale.replaceChildren(h("p", {}, `Still running with the values of before: ${found.stale.join(", ")}.`),
+    stale.replaceChildren(h("p", {}, `Still running with old values: ${found.stale.join(", ")}.`),
       h("button", { type: "button", class: "small", onclick: (event) => run(event.currentTarget, async () => {
         for (const name of found.stale) await act(name, "restart", "restarted");
         load();
@@ -149,7 +149,7 @@ export function account(section, head) {
     others.hidden = found.logins.filter((login) => !login.current).length === 0;
     rows(body, found.logins, (login) => login.id, (login) => h("tr", {},
       h("th", { scope: "row" }, login.device || "Unknown device", login.current ? h("span", { class: "tag" }, "this one") : null),
-      h("td", {}, login.address ?? "–"), h("td", {}, when(login.lastUse)), h("td", {}, when(login.ends)),
+      h("td", {}, login.address ?? "–"), h("td", { "data-label": "used" }, when(login.lastUse)), h("td", { "data-label": "ends" }, when(login.ends)),
       h("td", { class: "do" }, login.current ? null : iconButton("close", `End the login of ${login.device || "an unknown device"}`, (event) => run(event.currentTarget, async () => {
         await call("DELETE", `/gate/logins/${encodeURIComponent(login.id)}`);
         load();
@@ -199,7 +199,7 @@ export function box(section, head) {
   const load = loading(section, async () => {
     const [found, banned] = await Promise.all([call("GET", "box"), call("GET", "/gate/bans")]);
     rows(bans, banned.bans, (ban) => ban.address, (ban) => h("tr", {},
-      h("th", { scope: "row" }, ban.address), h("td", {}, when(ban.since)), h("td", {}, ban.until ? when(ban.until) : "for good"),
+      h("th", { scope: "row" }, ban.address), h("td", { "data-label": "since" }, when(ban.since)), h("td", { "data-label": "until" }, ban.until ? when(ban.until) : "for good"),
       h("td", { class: "do" }, h("button", { type: "button", class: "small", "aria-label": `Unban ${ban.address}`, onclick: (event) => run(event.currentTarget, () => lift(ban)) }, "Unban"))), "Nobody is banned.");
     problems.hidden = !found.problems.length;
     problems.replaceChildren(...found.problems.map((text) => h("p", {}, text)));
@@ -218,7 +218,7 @@ export function box(section, head) {
     rows(units, found.units ?? [], (unit) => unit.name, (unit) => h("tr", {},
       h("th", { scope: "row" }, unit.name),
       h("td", {}, h("span", { class: "state" }, stateIcon({ active: "running", failed: "failed", activating: "starting" }[unit.state] ?? "stopped"), h("b", {}, unit.state)), ` ${unit.detail}`),
-      h("td", {}, unit.since ?? "–"), h("td", { class: "number" }, String(unit.restarts))), "Systemd does not tell this page about its units.");
+      h("td", { "data-label": "since" }, unit.since ? when(unit.since) : "–"), h("td", { class: "number", "data-label": "restarts" }, String(unit.restarts))), "Systemd does not tell this page about its units.");
   });
   load();
 }

@@ -141,7 +141,10 @@ function bell() {
 
 function notify(item) {
   if (!allowed() || !NEEDY.has(item.state) || (document.visibilityState === "visible" && item.name === selected)) return;
-  const shown = new Notification(`${item.name}: ${item.state}`, { body: item.reason ?? "", tag: `agent-box-${item.name}` });
+  let shown;
+  try {
+    shown = new Notification(`${item.name}: ${item.state}`, { body: item.reason ?? "", tag: `agent-box-${item.name}` });
+  } catch { return; } // browsers of phones leave them to installed pages
   shown.onclick = () => { window.focus(); select(item.name, true); shown.close(); };
 }
 
