@@ -19,8 +19,8 @@ export function sessions(section, head) {
     const doing = (verb, said) => (event) => run(event.currentTarget, () => act(name, verb, said));
     return h("tr", {},
       h("th", { scope: "row" }, h("a", { href: `${base}/?arg=${encodeURIComponent(name)}` }, name)),
-      h("td", {}, h("span", { class: "state", "data-state": view.state, title: view.reason }, stateIcon(view.state), h("b", {}, view.state)), view.reason ? h("div", { class: "hint" }, view.reason) : view.idleSince ? h("div", { class: "hint" }, "idle") : null),
-      h("td", {}, view.agent), h("td", { class: "place" }, tilde(view.workingDirectory)), h("td", {}, ago(view.since)),
+      h("td", {}, h("span", { class: "state", "data-state": view.state, title: view.reason }, stateIcon(view.state), h("b", {}, view.state)), view.reason ? h("div", { class: "hint", title: view.reason }, view.reason) : view.idleSince ? h("div", { class: "hint" }, "idle") : null),
+      h("td", {}, view.agent), h("td", { class: "place", title: view.workingDirectory }, h("span", {}, tilde(view.workingDirectory))), h("td", { class: "when" }, ago(view.since)),
       h("td", { class: "do" },
         live ? iconButton("restart", `Restart ${name}`, doing("restart", "restarted")) : view.state === "unmanaged" ? null : iconButton("play", `Start ${name}`, doing("start", "started")),
         iconButton("log", `Log of ${name}`, () => logs(view)),

@@ -12,6 +12,10 @@ export function setup(given) {
   hooks = given;
   const list = $("tabs");
   list.addEventListener("keydown", keydown);
+  // A mouse has one wheel, and the tabs one direction.
+  list.addEventListener("wheel", (event) => { if (!event.deltaX) list.scrollLeft += event.deltaY; }, { passive: true });
+  list.addEventListener("scroll", edges, { passive: true });
+  new ResizeObserver(edges).observe(list);
   list.addEventListener("dragover", (event) => {
     const over = event.target.closest("[role=tab]");
     if (!dragged || !over) return;
@@ -27,6 +31,13 @@ export function setup(given) {
     dragged = null;
     reorder([...list.children].map((tab) => tab.dataset.name));
   });
+}
+
+/** Fade the ends behind which there are more tabs. */
+function edges() {
+  const list = $("tabs"), most = list.scrollWidth - list.clientWidth;
+  list.classList.toggle("before", list.scrollLeft > 4);
+  list.classList.toggle("after", list.scrollLeft < most - 4);
 }
 
 function make(view) {
@@ -63,6 +74,7 @@ export function render() {
   });
   if (!list.querySelector("[tabindex='0']") && list.firstChild) list.firstChild.tabIndex = 0;
   if (focused?.getAttribute("role") === "tab" && focused.isConnected) focused.focus();
+  edges();
 }
 
 export const focusTab = (name) => tabs.get(name)?.focus();

@@ -2,7 +2,7 @@
 import { $, base, call, h, host, iconButton, say, toast, user } from "./core.js";
 import { act, close, logs, rename } from "./dialogs.js";
 import { help, keyRow, listen, modify } from "./keys.js";
-import { icon } from "./icons.js";
+import { icon, stateIcon } from "./icons.js";
 import { follow, NEEDY, notice, ordered, start, state } from "./live.js";
 import { Pane } from "./panes.js";
 import * as tabs from "./tabs.js";
@@ -65,6 +65,10 @@ function render() {
   $("keyrow").hidden = !pane?.frame;
   explain(pane);
   const needy = [...state.sessions.values()].filter((item) => item.state === "waiting").length;
+  const others = [...state.sessions.values()].filter((item) => NEEDY.has(item.state) && item.name !== selected).length;
+  waiting.hidden = !others;
+  waiting.lastChild.textContent = others;
+  waiting.ariaLabel = waiting.title = `${others === 1 ? "One more session needs" : `${others} more sessions need`} you: go to the next`;
   document.title = `${needy ? `(${needy}) ` : ""}${selected ?? "Workspace"} · ${host}`;
 }
 
@@ -165,8 +169,10 @@ follow((kind, detail) => {
   else if (kind === "sessions" || kind === "problems") { settle(); render(); }
 });
 
+const waiting = h("button", { type: "button", class: "plain needs", hidden: true, onclick: () => actions.attention() }, stateIcon("waiting"), h("b"));
+
 $("tools").append(
-  iconButton("add", "New session", () => actions.add(), { class: "icon-button add" }),
+  iconButton("add", "New session", () => actions.add(), { class: "icon-button add" }), waiting,
   h("span", { class: "grow" }), bell(), iconButton("help", "Keyboard shortcuts", help),
   h("a", { class: "icon-button", href: `${base}/downloads/`, "aria-label": "Downloads", title: "Downloads" }, icon("download")),
   h("a", { class: "icon-button", href: `${base}/settings/`, "aria-label": "Settings", title: "Settings" }, icon("gear")));
