@@ -1,0 +1,136 @@
+"""What the gate keeps: logins, set-up codes, files of live logins, wishes to unban."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_box import locking
+from agent_box.errors import ConflictError, InternalError
+from agent_box.gate import addresses, setup
+from agent_box.gate.live import Live
+from agent_box.gate.store import MAX_LOGINS, Login, Store
+from agent_box.gate.unbans import Unbans
+
+from .conftest import Clock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def login(name: str, user: str = "alice", used: float = 1000.0) -> Login:
+    return Login(
+        id=name,
+        user=user,
+        token=name * 4,
+        created=used,
+        last_use=used,
+        device="x",
+        address="192.0.2.1",
+    )
+
+
+def test_one_process_at_a_time(tmp_path: Path, monkeypatch):
+    store = Store(tmp_path)
+    locked = locking.locked
+    monkeypatch.setattr(locking, "locked", lambda path, timeout: locked(path, 0.05))
+    with pytest.raises(ConflictError):
+        Store(tmp_path)
+    store.close()
+    Store(tmp_path).close()
+
+
+def test_a_failed_write_leaves_everything(tmp_path: Path, monkeypatch):
+    store = Store(tmp_path, clock=Clock())
+    store.set_password("alice", "old", "root")
+    store.add(login("one"))
+
+    def full(*_args, **_keywords):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(locking, "atomic_write", full)
+    with pytest.raises(InternalError, match="nothing was changed"):
+        store.set_password("alice", "new", "root")
+    assert store.passwords["alice"].hash == "old"
+    assert store.login("one") is not None
+    with pytest.raises(InternalError, match="may come back"):
+        store.end(["one"])
+    assert store.login("one") is None
+    store.add(login("two"))
+    assert store.login("two") is not None
+    monkeypatch.undo()
+    assert store.flush()
+    store.close()
+    assert [entry.id for entry in Store(tmp_path, clock=Clock()).logins()] == ["two"]
+
+
+def test_the_oldest_login_makes_room(tmp_path: Path):
+    store = Store(tmp_path, clock=Clock())
+    for number in range(MAX_LOGINS):
+        assert store.add(login(f"{number}", used=1000.0 + number)) == []
+    assert store.add(login("more")) == ["0"]
+    assert store.add(login("bobs", "bob")) == []
+    assert len(store.logins("alice")) == MAX_LOGINS
+
+
+def test_last_uses_are_written_seldom(tmp_path: Path):
+    clock = Clock()
+    store = Store(tmp_path, clock=clock)
+    entry = login("one")
+    store.add(entry)
+    for _ in range(100):
+        clock.now += 1
+        store.touch(entry)
+    assert not store.dirty
+    clock.now += 300
+    store.touch(entry)
+    assert store.dirty
+    assert entry.last_use == clock.now
+
+
+def test_no_token_is_stored(tmp_path: Path):
+    store = Store(tmp_path, clock=Clock())
+    code = setup.create(store, "alice")
+    assert len(setup.normalise(code)) == 16
+    text = (tmp_path / "gate.json").read_text()
+    assert setup.normalise(code) not in text
+    assert code not in text
+
+
+def test_setup_codes_run_out(tmp_path: Path):
+    clock = Clock()
+    store = Store(tmp_path, clock=clock)
+    setup.create(store, "alice")
+    setup.create(store, "bob", lifetime=None)
+    clock.now += setup.LIFETIME + 1
+    assert set(store.setups) == {"bob"}
+
+
+@given(st.text(max_size=40))
+def test_typed_codes_have_one_form(text):
+    once = setup.normalise(text)
+    assert setup.normalise(once) == once
+
+
+def test_live_files_follow(tmp_path: Path):
+    live = Live(tmp_path / "live")
+    live.add("a")
+    live.add("a")
+    live.match(["b", "c"])
+    assert {path.name for path in live.directory.iterdir()} == {"b", "c"}
+    live.remove(["b", "nobody"])
+    assert {path.name for path in live.directory.iterdir()} == {"c"}
+
+
+def test_unban_requests(tmp_path: Path):
+    unbans = Unbans(tmp_path / "unban")
+    assert unbans.take() == []
+    wanted = [addresses.parse("192.0.2.1"), addresses.parse("2001:db8::1")]
+    for address in wanted:
+        unbans.request(address)
+    (tmp_path / "unban" / "nonsense").touch()
+    assert sorted(map(str, unbans.take())) == sorted(map(str, wanted))
+    assert list((tmp_path / "unban").iterdir()) == []
