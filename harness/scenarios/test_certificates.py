@@ -25,7 +25,7 @@ CONFIG = {
         "managementListenAddress": "127.0.0.1:15000",
         "certificate": f"{FOLDER}/own.pem",
         "privateKey": f"{FOLDER}/own.key",
-        "httpPort": 80,
+        "httpPort": 81,  # the firewall of the box closes port 80
         "tlsPort": 443,
     }
 }

@@ -52,8 +52,6 @@ in
   	header_down -Clear-Site-Data
   	header_down -Access-Control-*
   	header_down -Service-Worker-Allowed
-  	# Would lead the whole origin elsewhere. The edge's own tells of HTTP/3.
-  	header_down -Alt-Svc
   	# A reload must not end what people have open.
   	stream_close_delay 168h
   	# While the service restarts.

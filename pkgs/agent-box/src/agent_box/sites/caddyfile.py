@@ -58,7 +58,6 @@ https://{target.host} {{
 {"" if target.public else _login(target, box)}		reverse_proxy {target.upstream} {{
 {folder}			# The box's own name must not get cookies from here.
 			header_down Set-Cookie "(?i);[ \\t]*domain=[^;]*" ""
-			header_down -Alt-Svc
 			stream_close_delay 168h
 			transport http {{
 				dial_timeout 2s

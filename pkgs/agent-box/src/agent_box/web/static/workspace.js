@@ -68,7 +68,7 @@ function render() {
   const others = [...state.sessions.values()].filter((item) => NEEDY.has(item.state) && item.name !== selected).length;
   waiting.hidden = !others;
   waiting.lastChild.textContent = others;
-  waiting.ariaLabel = waiting.title = `${others === 1 ? "One more session needs" : `${others} more sessions need`} you: go to the next`;
+  waiting.ariaLabel = waiting.title = `${others} more ${others === 1 ? "session needs" : "sessions need"} you: go to the next`;
   document.title = `${needy ? `(${needy}) ` : ""}${selected ?? "Workspace"} · ${host}`;
 }
 
