@@ -374,6 +374,10 @@ class Machine(ABC):
         status, out = self.systemctl("--no-pager --no-legend list-jobs", user)
         return status != 0 or bool(out.strip())
 
+    def console(self) -> str:
+        """Return what the machine has printed on its console since it was started."""
+        return self.serial_log.read_text(errors="replace")
+
     def _look(self, command: str) -> str:
         """Run a command for an error message; never raises."""
         try:

@@ -86,7 +86,11 @@ class NixosMachine(ShellTransfer, Machine):
     def close(self) -> None:
         """Write the console log; the machine belongs to the driver."""
         with contextlib.suppress(OSError):
-            self.serial_log.write_text(str(self.driver.get_console_log()))
+            self.serial_log.write_text(self.console())
+
+    def console(self) -> str:
+        """See `Machine.console`."""
+        return str(self.driver.get_console_log())
 
     def forward_port(self, host: int = 0, guest: int = 80) -> int:
         """See `Machine.forward_port`."""

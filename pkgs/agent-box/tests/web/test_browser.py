@@ -353,3 +353,21 @@ def test_many_sessions_in_many_pages(page, stand):
     delays = sorted(here.evaluate("window.seen") - before * 1000 for here in pages)
     print(f"visible in 5 pages of 30 sessions after {', '.join(f'{d:.0f}' for d in delays)} ms")
     assert delays[2] < 500  # 100 ms on a machine that does nothing else
+
+
+def test_who_waits_out_of_sight(page, stand):
+    for number in range(30):
+        stand.supervisor.put(f"s{number}", "stopped")
+    here = page("?arg=main")
+    tab(here, "s29").wait_for()
+    more = here.get_by_role("button", name="more session")
+    assert not more.is_visible(), "the tabs of those who wait are in sight"
+    stand.supervisor.put("s27", "waiting", reason="claude asks something")
+    stand.supervisor.put("s28", "failed", reason="gone")
+    here.get_by_role("button", name="2 more sessions need you").wait_for()
+    # By the keyboard's way round: those in sight come first.
+    for name in ("shop-tests", "import", "s27"):
+        more.click()
+        here.wait_for_function("name => location.search === `?arg=${name}`", arg=name)
+    here.get_by_role("button", name="3 more sessions need you").wait_for()
+    assert violations(here) == []

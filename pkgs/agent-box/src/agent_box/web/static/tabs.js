@@ -7,7 +7,7 @@ const tabs = new Map();
 let hooks = null;
 let dragged = null;
 
-/** `given`: select(name), close(view), selected() */
+/** `given`: select(name), close(view), selected(), moved() after what is in sight may have changed */
 export function setup(given) {
   hooks = given;
   const list = $("tabs");
@@ -38,6 +38,13 @@ function edges() {
   const list = $("tabs"), most = list.scrollWidth - list.clientWidth;
   list.classList.toggle("before", list.scrollLeft > 4);
   list.classList.toggle("after", list.scrollLeft < most - 4);
+  hooks.moved();
+}
+
+/** Tell whether most of a tab can be seen. */
+export function inSight(name) {
+  const list = $("tabs"), tab = tabs.get(name), middle = tab ? tab.offsetLeft - list.offsetLeft + tab.offsetWidth / 2 - list.scrollLeft : -1;
+  return middle > 0 && middle < list.clientWidth;
 }
 
 function make(view) {

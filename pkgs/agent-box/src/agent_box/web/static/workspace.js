@@ -65,11 +65,15 @@ function render() {
   $("keyrow").hidden = !pane?.frame;
   explain(pane);
   const needy = [...state.sessions.values()].filter((item) => item.state === "waiting").length;
-  const others = [...state.sessions.values()].filter((item) => NEEDY.has(item.state) && item.name !== selected).length;
+  document.title = `${needy ? `(${needy}) ` : ""}${selected ?? "Workspace"} · ${host}`;
+}
+
+/** Count the sessions that need somebody and whose tabs are out of sight. */
+function count() {
+  const others = [...state.sessions.values()].filter((item) => NEEDY.has(item.state) && item.name !== selected && !tabs.inSight(item.name)).length;
   waiting.hidden = !others;
   waiting.lastChild.textContent = others;
   waiting.ariaLabel = waiting.title = `${others} more ${others === 1 ? "session needs" : "sessions need"} you: go to the next`;
-  document.title = `${needy ? `(${needy}) ` : ""}${selected ?? "Workspace"} · ${host}`;
 }
 
 /** Say why there is no session in sight. */
@@ -177,7 +181,7 @@ $("tools").append(
   h("a", { class: "icon-button", href: `${base}/downloads/`, "aria-label": "Downloads", title: "Downloads" }, icon("download")),
   h("a", { class: "icon-button", href: `${base}/settings/`, "aria-label": "Settings", title: "Settings" }, icon("gear")));
 
-tabs.setup({ select, close, selected: () => selected });
+tabs.setup({ select, close, selected: () => selected, moved: count });
 keyRow($("keyrow"), frame);
 listen(window, actions);
 notice($("notice"));
