@@ -64,6 +64,7 @@ in
         redirectHttp = false;
         # A scenario's own issuer.
         acmeDirectory = "https://localhost:14000/dir";
+        acmeFallbackDirectory = "https://localhost:14443/dir";
         acmeEmail = "admin@box.test";
       };
     }

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.limit(180)
 
 FOLDER = "/opt/issuer"
+PORTS = {"issuer": 14000, "fallback": 14443}
+"""Of the directories that hosts/test.nix names."""
 CONFIG = {
     "pebble": {
-        "listenAddress": "127.0.0.1:14000",
-        "managementListenAddress": "127.0.0.1:15000",
         "certificate": f"{FOLDER}/own.pem",
         "privateKey": f"{FOLDER}/own.key",
         "httpPort": 81,  # the firewall of the box closes port 80
@@ -39,7 +39,6 @@ NAMES = (
     " -tlsalpn01 '' -management 127.0.0.1:8055"
 )
 """Answers on port 8053 that every name is this machine."""
-ISSUER = f"pebble -config {FOLDER}/config.json -dnsserver 127.0.0.1:8053"
 TRUST = """\
 [Service]
 Environment=SSL_CERT_FILE={}
@@ -54,19 +53,31 @@ def in_background(box: Box, unit: str, command: str) -> None:
     box.succeed(f"systemd-run --quiet --unit={unit} {settings} {words}")
 
 
-def start_issuer(box: Box) -> str:
-    """Start an issuer that finds every name on this machine; return the file of its root."""
+def start_issuers(box: Box) -> dict[str, str]:
+    """Start issuers that find every name on this machine; return the files of their roots."""
     box.succeed(f"mkdir -p {FOLDER}", PREPARE)
-    box.machine.write_file(f"{FOLDER}/config.json", json.dumps(CONFIG).encode(), mode=0o644)
     known = box.run("pebble-challtestsrv -h 2>&1").out
     in_background(box, "issuer-names", NAMES + (" -doh ''" if "-doh " in known else ""))
     box.wait_for("names", lambda: box.run("ss -Hlun 'sport = :8053' | grep .").rc == 0)
-    in_background(box, "issuer", ISSUER)
-    root = f"{FOLDER}/root.pem"
-    asking = f"curl -sf --cacert {FOLDER}/own.pem -o {root} https://localhost:15000/roots/0"
-    box.wait_until_succeeds(asking)
-    box.succeed(f"cat {root} {FOLDER}/own.pem >{FOLDER}/trusted.pem && chmod 0644 {FOLDER}/*.pem")
-    return root
+    roots = {}
+    for name, port in PORTS.items():
+        more = {
+            "listenAddress": f"127.0.0.1:{port}",
+            "managementListenAddress": f"127.0.0.1:{port + 1}",
+        }
+        config = json.dumps({"pebble": {**CONFIG["pebble"], **more}}).encode()
+        box.machine.write_file(f"{FOLDER}/{name}.json", config, mode=0o644)
+        command = f"pebble -config {FOLDER}/{name}.json -dnsserver 127.0.0.1:8053"
+        in_background(box, name, command)
+        roots[name] = f"{FOLDER}/{name}-root.pem"
+        box.wait_until_succeeds(
+            f"curl -sf --cacert {FOLDER}/own.pem -o {roots[name]} https://localhost:{port + 1}/roots/0"
+        )
+    box.succeed(
+        f"cat {' '.join(roots.values())} {FOLDER}/own.pem >{FOLDER}/trusted.pem",
+        f"chmod 0644 {FOLDER}/*.pem",
+    )
+    return roots
 
 
 def trust(box: Box, *units: str) -> None:
@@ -88,20 +99,21 @@ def visit(box: Box, root: str, host: str) -> int:
     return int(done.out or 0)
 
 
-def issued(box: Box) -> int:
+def issued(box: Box, issuer: str = "issuer") -> int:
     """Return how many certificates were issued."""
-    log: str = box.succeed("journalctl -b -u issuer -o cat --no-pager")
+    log: str = box.succeed(f"journalctl -b -u {issuer} -o cat --no-pager")
     return log.count("Issued certificate serial")
 
 
 @pytest.mark.needs("acme-issuer")
 def test_from_an_issuer(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """The box gets a certificate by itself, over port 443 alone, shows it in the settings and keeps
-    it over restarts, even without the issuer; a site gets one of its own. A stranger who asks for
-    any other name makes the box order none.
+    it over restarts, even without the issuer; a site gets one of its own, from another issuer
+    where the first does not answer. A stranger who asks for any other name makes the box order
+    none.
     """
     box = edge.box
-    root = start_issuer(box)
+    root, other = start_issuers(box).values()
     trust(box, "caddy.service", "agent-box-settings-alice.service")
     # As from its first start.
     box.succeed("systemctl stop caddy.service", "rm -rf /var/lib/caddy/.local")
@@ -138,7 +150,17 @@ def test_from_an_issuer(edge: Edge, measured: Callable[[str, float], None]) -> N
     )
     assert issued(box) == 2
 
-    box.succeed("systemctl stop issuer.service issuer-names.service")
+    assert issued(box, "fallback") == 0
+
+    box.succeed("systemctl stop issuer.service")
+    box.in_session("alice", "agent-box-site add desk --port 3200 --public").check("add")
+    box.wait_for(
+        "a certificate of the other issuer",
+        lambda: visit(box, other, "desk-alice.box.test") == 404,
+        timeout=90,
+    )
+    box.succeed("systemctl stop fallback.service issuer-names.service")
     box.succeed("systemctl restart caddy.service")
     assert visit(box, root, "box.test") == 200
     assert visit(box, root, "shop-alice.box.test") == 404
+    assert visit(box, other, "desk-alice.box.test") == 404

@@ -46,6 +46,18 @@ in
       description = "Directory of another ACME issuer. Null: Let's Encrypt.";
     };
 
+    acmeFallbackDirectory = mkOption {
+      type = types.nullOr (types.strMatching "https://[^[:space:]\"{}]+");
+      default = null;
+      example = "https://acme.zerossl.com/v2/DV90";
+      description = ''
+        Directory of an ACME issuer that is asked where the first one refuses, as it may for a name
+        below one that many share. The one of the example needs
+        {option}`services.agent-box.web.acmeEmail`, and
+        {option}`services.agent-box.web.redirectHttp` since it does not look at port 443.
+      '';
+    };
+
     redirectHttp = mkOption {
       type = types.bool;
       default = false;

@@ -1,6 +1,13 @@
 # What holds for the whole edge: protocols, limits, where certificates come from.
 { lib, web }:
 let
+  issuer = directory: ''
+    	cert_issuer acme {
+    ${lib.optionalString (!web.redirectHttp) "		disable_http_challenge\n"}${
+      lib.optionalString (web.acmeEmail != null) "		email ${web.acmeEmail}\n"
+    }${lib.optionalString (directory != null) "		dir ${directory}\n"}	}
+  '';
+
   certificates =
     if web.certificates == "internal" then
       ''
@@ -8,12 +15,8 @@ let
         	skip_install_trust
       ''
     else
-      ''
-        	cert_issuer acme {
-        ${lib.optionalString (!web.redirectHttp) "		disable_http_challenge\n"}${
-          lib.optionalString (web.acmeEmail != null) "		email ${web.acmeEmail}\n"
-        }${lib.optionalString (web.acmeDirectory != null) "		dir ${web.acmeDirectory}\n"}	}
-      '';
+      issuer web.acmeDirectory
+      + lib.optionalString (web.acmeFallbackDirectory != null) (issuer web.acmeFallbackDirectory);
 in
 ''
   {

@@ -136,6 +136,16 @@ def test_a_journey_by_mouse(page, stand):
     tab(there, "renamed").wait_for()
     tab(here, "renamed").wait_for()
     assert "x" in here.frame_locator("#pane-renamed iframe").locator("#screen").inner_text().split()
+    # Another one like it: same agent, same place.
+    tab(here, "docs").click()
+    here.locator("#pane-docs").get_by_role("button", name="Rename or move").click()
+    here.get_by_role("button", name="New one like it").click()
+    here.get_by_role("heading", name="New session").wait_for()
+    assert field.input_value() == "~/work/docs"
+    assert here.get_by_role("combobox", name="Agent").input_value() == "codex"
+    here.keyboard.press("Escape")
+    here.get_by_role("heading", name="New session").wait_for(state="detached")
+    tab(here, "renamed").click()
     # Closing takes two steps, on both pages.
     here.locator("#pane-renamed").get_by_role("button", name="Stop or remove").click()
     assert "renamed" in stand.supervisor.sessions

@@ -89,9 +89,9 @@ export async function add(made, preset = {}) {
     // spoilt: start afresh
   }
   const agent = h("select", { name: "agent" }, agents.map((name) => h("option", { value: name }, name)));
-  agent.value = agents.includes(draft.agent) ? draft.agent : usual;
+  agent.value = [preset.agent, draft.agent, usual].find((name) => agents.includes(name)) ?? agents[0];
   const place = picker({ name: "workingDirectory", placeholder: "~" });
-  place.input.value = draft.workingDirectory ?? "~/";
+  place.input.value = preset.workingDirectory ?? draft.workingDirectory ?? "~/";
   const prompt = h("textarea", { name: "prompt", rows: 5, placeholder: "What should the agent do first? Leave empty to begin by talking to it." });
   prompt.value = draft.prompt ?? "";
   const name = h("input", { name: "name", maxlength: 150, autocomplete: "off", autocapitalize: "off", spellcheck: "false", pattern: NAME, title: "Letters, digits, - and _", placeholder: "chosen for you" });

@@ -1,5 +1,5 @@
 // The workspace: tabs, the session in sight, what can be done with it.
-import { $, base, call, h, host, iconButton, say, toast, user } from "./core.js";
+import { $, base, call, h, host, iconButton, say, tilde, toast, user } from "./core.js";
 import { act, close, logs, rename } from "./dialogs.js";
 import { help, keyRow, listen, modify } from "./keys.js";
 import { icon, stateIcon } from "./icons.js";
@@ -94,7 +94,8 @@ const hooks = {
   upload: () => pick(),
   rename: (item) => rename(item, [
     h("button", { type: "button", onclick: () => tabs.move(item.name, -1) }, "Move left"),
-    h("button", { type: "button", onclick: () => tabs.move(item.name, 1) }, "Move right")]),
+    h("button", { type: "button", onclick: () => tabs.move(item.name, 1) }, "Move right"),
+    h("button", { type: "button", onclick: (event) => { event.target.closest("dialog").close(); actions.add({ agent: item.agent, workingDirectory: tilde(item.workingDirectory) }); } }, "New one like it")]),
   terminal(element) { listen(element.contentWindow, actions); modify(element); },
   wantsFocus: () => !document.querySelector("dialog[open]") && [document.body, $("panes"), frame()].includes(document.activeElement),
 };
