@@ -70,9 +70,8 @@ def start_issuers(box: Box) -> dict[str, str]:
         command = f"pebble -config {FOLDER}/{name}.json -dnsserver 127.0.0.1:8053"
         in_background(box, name, command)
         roots[name] = f"{FOLDER}/{name}-root.pem"
-        box.wait_until_succeeds(
-            f"curl -sf --cacert {FOLDER}/own.pem -o {roots[name]} https://localhost:{port + 1}/roots/0"
-        )
+        asking = f"curl -sf --cacert {FOLDER}/own.pem -o {roots[name]}"
+        box.wait_until_succeeds(f"{asking} https://localhost:{port + 1}/roots/0")
     box.succeed(
         f"cat {' '.join(roots.values())} {FOLDER}/own.pem >{FOLDER}/trusted.pem",
         f"chmod 0644 {FOLDER}/*.pem",
