@@ -80,7 +80,7 @@ def test_what_others_do(visitor: Visitor) -> None:
         'cd ~/.config/agent-box && jq \'.sessions.byhand = {"agent": "shell"}\' sessions.json'
         " >.new && cat .new >sessions.json && rm .new"
     )
-    box.as_user("alice", by_hand).check("edit")
+    box.in_session("alice", by_hand).check("edit")
     browser.tab(here, "byhand").wait_for()
     box.ctl("alice", "rename byhand byname").check("rename")
     browser.tab(here, "byname").wait_for()
