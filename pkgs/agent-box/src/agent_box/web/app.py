@@ -275,7 +275,8 @@ def _for_people(request: Request, answer: Response, text: str) -> Response:
     if not wants or request.method not in ("GET", "HEAD"):
         return answer
     user = request.url.path.split("/")[1]
-    body = assets.fill("message.html", user=user, text=answers.sentence(text))
-    content = assets.page(user, "agent-box", "Not possible", None, body)
+    title = "Not found" if answer.status_code == 404 else "Not possible"
+    body = assets.fill("message.html", user=user, title=title, text=answers.sentence(text))
+    content = assets.page(user, "agent-box", title, None, body)
     headers = {"content-security-policy": answers.POLICY}
     return answers.answer(answer.status_code, content, _HTML, headers)
