@@ -11,6 +11,8 @@ from agent_box_harness import outside
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
+pytestmark = pytest.mark.renewed
+
 USER = "alice"
 
 

@@ -6,10 +6,14 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from agent_box_harness import outside
 
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
+
+pytestmark = pytest.mark.renewed
 
 USER = "alice"
 

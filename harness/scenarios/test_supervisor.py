@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
+pytestmark = pytest.mark.renewed
+
 USER = "alice"
 UNIT = outside.supervisor(USER)
 

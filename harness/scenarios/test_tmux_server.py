@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
+pytestmark = pytest.mark.renewed
+
 USER = "alice"
 SILENCE = 30.0  # seconds that the server is stopped for, as the guest's clock counts them
 

@@ -84,7 +84,7 @@ def test_each_scenario_gets_the_quickest_guest_that_can_run_it(run, pytester):
             "guest: container (native speed), what it cannot do in qemu (emulation*",
             "*test_works PASSED*",
             "report: *index.html",
-            "ASKED [[]*'container'), ('fresh', 'qemu'), ('fresh', 'container')*OPEN [[][]]*",
+            "ASKED [[]('fresh', 'qemu'), ('fresh', 'container'), *OPEN [[][]]*",
         ]
     )
 
@@ -186,3 +186,45 @@ def test_it(box):
     result.assert_outcomes(errors=1)
     assert (pytester.path / "reports/test_it/serial.log").read_text() == "panic!"
     assert "panic!" in (pytester.path / "reports/index.html").read_text()
+
+
+def test_guests_that_several_scenarios_use(run):
+    """By turns, in the order of the run; after a failure the next one gets a fresh guest."""
+    result = run(
+        scenarios="""
+import pytest
+from agent_box_harness import renew
+
+renew.keep = lambda box: print("KEPT")
+renew.renew = lambda box: print("RENEWED")
+
+@pytest.mark.renewed
+def test_one(box):
+    pass
+
+@pytest.mark.shared
+def test_two(box):
+    pass
+
+@pytest.mark.shared
+def test_three(box):
+    pass
+
+@pytest.mark.renewed
+def test_four(box):
+    assert False
+
+def test_five(box):
+    pass
+
+@pytest.mark.renewed
+def test_six(box):
+    pass
+"""
+    )
+    result.assert_outcomes(passed=5, failed=1)
+    # one and four; two and three; five; six
+    asked = ", ".join(["('fresh', 'container')"] * 4)
+    result.stdout.fnmatch_lines(
+        ["*KEPT*", "*RENEWED*", "*KEPT*", f"ASKED [[]{asked}] OPEN [[][]]*"]
+    )

@@ -23,8 +23,15 @@ PYTHON_SOURCES = ("pkgs", "harness")
 TESTS_FAILED = 1
 """pytest's exit status when tests failed, as opposed to a run that came to nothing."""
 
-PARALLEL = ("-n", "2", "--dist", "worksteal")
-"""Many tests wait for processes; more workers than this disturb those that measure time."""
+CORES = os.cpu_count() or 1
+PARALLEL = ("-n", str(min(3 * CORES, 12)), "--dist", "worksteal")
+"""Unit tests wait for processes, sockets and time more than they compute."""
+GUESTS = ("-n", str(min(CORES + 1, 8)), "--dist", "worksteal")
+"""A guest waits some of the time; many more of them would be slower than scenarios expect."""
+PREPARE = (
+    "import pathlib, sys; from agent_box_harness import choice; "
+    "choice.Guests(pathlib.Path(sys.argv[1]), 'auto', print).prepare('test')"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +49,12 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     """Run the chosen part. All checks run, even after one has failed."""
     began = time.monotonic()
     failed: list[str] = []
+    guests = prepare_guests(repo) if options.part == "all" else None
     if options.part in ("all", "unit"):
         rest = options.rest if options.part == "unit" else []
         failed += unit(repo, rest, again=options.again)
+    if guests is not None:
+        guests.wait()
     if options.part in ("all", "box"):
         rest = options.rest if options.part == "box" else []
         if scenarios(repo, rest, again=options.again) != 0:
@@ -55,6 +65,14 @@ def main(options: argparse.Namespace, repo: Path) -> int:
         return 1
     say(f"all passed in {took}")
     return 0
+
+
+def prepare_guests(repo: Path) -> subprocess.Popen[bytes]:
+    """Begin with what the scenarios will ask for: the first time it takes minutes of waiting.
+
+    Whatever comes between says so again when the scenarios run.
+    """
+    return subprocess.Popen([sys.executable, "-c", PREPARE, str(repo)])
 
 
 def unit(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> list[str]:
@@ -89,9 +107,9 @@ def scenarios(repo: Path, pytest_arguments: list[str], *, again: bool = False) -
     reports = repo / "build/reports" / time.strftime("%Y%m%d-%H%M%S")
     named = any(argument.startswith(SCENARIOS) for argument in pytest_arguments)
     where = [] if named else [SCENARIOS]
-    # A guest waits most of the time, so two go together; whoever debugs wants one at a time.
+    # Whoever debugs wants one guest at a time.
     alone = ("-n", "--pdb", "-s", "--capture")
-    parallel = () if any(a.startswith(alone) for a in pytest_arguments) else PARALLEL
+    parallel = () if any(a.startswith(alone) for a in pytest_arguments) else GUESTS
     options = ["-v", "--durations=10", f"--box-reports={reports}", *parallel]
     return pytest(sys.executable, [*options, *where, *pytest_arguments], again=again)
 
@@ -167,7 +185,7 @@ def pytest(python: str, arguments: list[str], *, again: bool = False) -> int:
     status = run([python, "-m", "pytest", *arguments])
     if status != TESTS_FAILED or not again:
         return status
-    alone = ["-n", "0"] if PARALLEL[0] in arguments else []
+    alone = ["-n", "0"] if "-n" in arguments else []
     status = run([python, "-m", "pytest", *arguments, *alone, "--lf", "--lfnf=none"])
     if status == 0:
         say("UNSTEADY: the tests just above failed at first and passed alone")

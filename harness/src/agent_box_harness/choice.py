@@ -87,6 +87,13 @@ class Guests:
         """Announce a scenario, before any runs."""
         self.expected[host] = self.expected.get(host, frozenset()) | needs
 
+    def prepare(self, host: str) -> None:
+        """Make ahead what scenarios on a host need, the real CLIs and the snapshot included."""
+        self.expect(host, frozenset({AGENTS}))
+        image = self.image(host)
+        if "qemu" in candidates(self.choice):
+            image.snapshot(progress=self.say)
+
     def headline(self) -> str:
         """One line for the top of a run: guest and accelerator."""
         kinds = candidates(self.choice)

@@ -12,6 +12,9 @@ booted, and says by markers what is special:
 ``@pytest.mark.shared``
     one guest for the scenarios of a module, one after the other: each leaves it as it found it
     (after a failure the next one gets a fresh guest)
+``@pytest.mark.renewed``
+    one guest for all such scenarios, whose users are made anew before each: for what touches
+    nothing but users, their homes, processes and services, and puts stubs in the place of CLIs
 ``@pytest.mark.limit(seconds)``
     longest time for the scenario, at native speed
 
@@ -34,10 +37,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent_box_harness import evidence, report
+from agent_box_harness import evidence, renew, report
 from agent_box_harness.box import Box
 from agent_box_harness.choice import CHOICES, Guests, pick
 from agent_box_harness.errors import HarnessError, RequestFailedError
+from agent_box_harness.machine import ALL_CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -48,20 +52,23 @@ DEFAULT_LIMIT = 90.0
 """Seconds at native speed that a scenario may take unless it says otherwise."""
 CLEANUP_RESERVE = 60.0
 """Seconds before the deadline of the whole run at which scenarios end: evidence takes time."""
+OF_A_WHOLE_MACHINE = ALL_CAPABILITIES - {"network", "reboot"}
+"""What containers cannot do everywhere."""
 
 MARKERS = (
     "needs(*capabilities): what the machine must be able to do, or its image have",
     "host(name): the host configuration to boot instead of --host",
     "cold: boot for real instead of cloning the booted guest",
     "shared: use one guest for the marked scenarios of a module, one after the other",
+    "renewed: use one guest, whose users are made anew before each scenario",
     "limit(seconds): longest time for the scenario, at native speed",
 )
 
 guests_key = pytest.StashKey[Guests]()
 machine_key = pytest.StashKey["Machine"]()
-run_key = pytest.StashKey["Run"]()
+run_key = pytest.StashKey[report.Run]()
 workdir_key = pytest.StashKey[Path]()
-lent_key = pytest.StashKey["Lent"]()
+lent_key = pytest.StashKey["dict[str, Lent]"]()
 failed_key = pytest.StashKey[bool]()
 
 
@@ -71,10 +78,10 @@ class ScenarioTimeoutError(RequestFailedError):
 
 @dataclass
 class Lent:
-    """The guest that marked scenarios of one module share."""
+    """A guest that several scenarios use, one after the other."""
 
     key: tuple[str, ...] = ()
-    """Module, host and kind of machine; empty while there is no guest."""
+    """The marker, then module, host and kind of machine; empty while there is no guest."""
     machine: Machine | None = None
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -82,39 +89,6 @@ class Lent:
         """Close the guest, if there is one."""
         self.key, self.machine = (), None
         self.stack.close()
-
-
-class Run:
-    """What one pytest run knows about its scenarios; in the controller it becomes the page."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.started = time.time()
-        self.scenarios: dict[str, report.Scenario] = {}
-
-    def add(self, result: pytest.TestReport) -> None:
-        """Fold one phase (setup, call, teardown) into its scenario."""
-        facts = dict(result.user_properties)
-        if "guest" not in facts:
-            return
-        scenario = self.scenarios.setdefault(result.nodeid, report.Scenario(result.nodeid))
-        scenario.seconds += result.duration
-        scenario.guest = str(facts["guest"]) or scenario.guest
-        scenario.proves = str(facts.get("proves", ""))
-        scenario.timings = {
-            name.removeprefix("measured "): float(str(value))
-            for name, value in result.user_properties
-            if name.startswith("measured ")
-        }
-        if "evidence" in facts:
-            scenario.evidence = Path(str(facts["evidence"]))
-        if result.failed:
-            scenario.outcome = "failed" if result.when == "call" else "error"
-            scenario.message += result.longreprtext
-        elif result.skipped:
-            scenario.outcome = "skipped"
-            reason = result.longrepr
-            scenario.message = str(reason[2] if isinstance(reason, tuple) else reason)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -150,8 +124,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = (given or config.rootpath / "build/reports" / stamp).absolute()
         if given is not None and config.option.xmlpath is None:
             config.option.xmlpath = str(folder / "junit.xml")
-    config.stash[run_key] = Run(folder)
-    config.stash[lent_key] = Lent()
+    config.stash[run_key] = report.Run(folder)
+    config.stash[lent_key] = {"shared": Lent(), "renewed": Lent()}
     config.stash[guests_key] = Guests(
         repo=config.rootpath,
         choice=config.getoption("--guest"),
@@ -180,6 +154,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_scenario(item):
             guests.expect(_host(item), _needs(item))
+    # What may have to be emulated takes longest, so that it begins first.
+    items.sort(key=_turn)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -233,11 +209,13 @@ def measured(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End a shared guest with the last scenario that uses it, or the first that fails in it."""
-    lent = item.config.stash[lent_key]
-    if lent.machine is None:
-        return
-    if nextitem is None or _lent_key(nextitem) != lent.key or item.stash.get(failed_key, False):
-        lent.end()
+    used = _lent_key(item)
+    following = () if nextitem is None else _lent_key(nextitem)
+    for marker, lent in item.config.stash[lent_key].items():
+        # Others may come in between those whose users are made anew.
+        over = nextitem is None or (marker == "shared" and following != lent.key)
+        if over or (lent.key == used and item.stash.get(failed_key, False)):
+            lent.end()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -314,6 +292,13 @@ def _needs(item: pytest.Item) -> frozenset[str]:
     return frozenset(str(need) for marker in item.iter_markers("needs") for need in marker.args)
 
 
+def _turn(item: pytest.Item) -> tuple[bool, float]:
+    """When a test comes, among those of a run: the heavy ones first, the others as they stand."""
+    if not _is_scenario(item) or not _needs(item) & OF_A_WHOLE_MACHINE:
+        return (True, 0.0)
+    return (False, -_limit(item))
+
+
 def _host(item: pytest.Item) -> str:
     marker = item.get_closest_marker("host")
     return str(marker.args[0] if marker else item.config.getoption("--host"))
@@ -331,30 +316,41 @@ def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
         with fresh() as machine:
             yield machine
         return
-    lent = item.config.stash[lent_key]
+    marker, *_ = key
+    lent = item.config.stash[lent_key][marker]
     if lent.key != key or lent.machine is None:
         lent.end()
         lent.machine = lent.stack.enter_context(fresh())
         lent.key = key
+        if marker == "renewed":
+            renew.keep(Box(lent.machine))
+    elif marker == "renewed":
+        renew.renew(Box(lent.machine))
     yield lent.machine
 
 
 def _lent_key(item: pytest.Item) -> tuple[str, ...]:
-    """Which shared guest a scenario uses; empty for one of its own."""
-    if item.get_closest_marker("shared") is None or not _is_scenario(item):
+    """Which guest of several scenarios this one uses; empty for one of its own."""
+    marker = next((name for name in ("shared", "renewed") if item.get_closest_marker(name)), None)
+    if marker is None or not _is_scenario(item):
         return ()
     guests = item.config.stash[guests_key]
     needs = _needs(item)
     if guests.reason_against(needs):
         return ()
-    return (str(item.path), _host(item), pick(guests.choice, needs))
+    where = str(item.path) if marker == "shared" else ""
+    return (marker, where, _host(item), pick(guests.choice, needs))
+
+
+def _limit(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("limit")
+    return float(marker.args[0] if marker else DEFAULT_LIMIT)
 
 
 @contextlib.contextmanager
 def _time_limit(item: pytest.Item, machine: Machine) -> Iterator[None]:
     """End a scenario that takes too long, and each before the run's own deadline."""
-    marker = item.get_closest_marker("limit")
-    seconds = float(marker.args[0] if marker else DEFAULT_LIMIT) * machine.time_factor
+    seconds = _limit(item) * machine.time_factor
     deadline: float | None = item.config.getoption("--deadline")
     if deadline is not None:
         left = item.config.stash[run_key].started + deadline - CLEANUP_RESERVE - time.time()

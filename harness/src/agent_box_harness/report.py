@@ -8,12 +8,15 @@ the page and are linked.
 from __future__ import annotations
 
 import html
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
 INLINE_LIMIT = 40_000  # characters of one evidence file shown in the page
 INLINE_SUFFIXES = {".txt", ".log", ".json", ".jsonl"}
@@ -147,3 +150,36 @@ def _evidence(path: Path, folder: Path) -> str:
         f"<details><summary>{anchor} <span class='dim'>{note}</span></summary>"
         f"<pre>{html.escape(text)}</pre></details>"
     )
+
+
+class Run:
+    """What one pytest run knows about its scenarios; in the controller it becomes the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started = time.time()
+        self.scenarios: dict[str, Scenario] = {}
+
+    def add(self, result: pytest.TestReport) -> None:
+        """Fold one phase (setup, call, teardown) into its scenario."""
+        facts = dict(result.user_properties)
+        if "guest" not in facts:
+            return
+        scenario = self.scenarios.setdefault(result.nodeid, Scenario(result.nodeid))
+        scenario.seconds += result.duration
+        scenario.guest = str(facts["guest"]) or scenario.guest
+        scenario.proves = str(facts.get("proves", ""))
+        scenario.timings = {
+            name.removeprefix("measured "): float(str(value))
+            for name, value in result.user_properties
+            if name.startswith("measured ")
+        }
+        if "evidence" in facts:
+            scenario.evidence = Path(str(facts["evidence"]))
+        if result.failed:
+            scenario.outcome = "failed" if result.when == "call" else "error"
+            scenario.message += result.longreprtext
+        elif result.skipped:
+            scenario.outcome = "skipped"
+            reason = result.longrepr
+            scenario.message = str(reason[2] if isinstance(reason, tuple) else reason)

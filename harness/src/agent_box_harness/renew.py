@@ -1,0 +1,76 @@
+"""Makes the users of a box anew, so that scenarios about users can take turns in one guest.
+
+A fresh guest costs seconds of processor time. What a scenario does to users only, their files,
+processes and services, is undone in a fraction of that: everything of theirs ends, homes are what
+they were before the first start of a supervisor, nothing is left in /run and in the journal, and
+the services start as they do in the first boot.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_box_harness.box import Box
+
+KEPT = "/var/lib/agent-box-harness"
+"""Where homes, and where the CLIs are, stay as they were."""
+
+_KEEP = """\
+mkdir -p {kept}/{user}
+cp -a {home}/. {kept}/{user}/
+rm -rf {kept}/{user}/.config/agent-box {kept}/{user}/.local/state/agent-box
+systemctl list-units --plain --no-legend --type=service --state=active {units} \
+  | cut -d ' ' -f 1 >{kept}/{user}.units
+"""
+
+_RENEW = """\
+systemctl stop {units}
+pkill -KILL -u {user} || true
+while pgrep -u {user} >/dev/null; do sleep 0.02; done
+find {home} -mindepth 1 -delete
+cp -a {kept}/{user}/. {home}/
+rm -rf {run}
+find /tmp /var/tmp /dev/shm -mindepth 1 -user {user} -delete
+"""
+
+_START = """\
+systemctl reset-failed
+journalctl --quiet --sync --rotate
+journalctl --quiet --vacuum-time=1us
+xargs -a {kept}/units systemctl start
+"""
+
+
+def keep(box: Box) -> None:
+    """Note what the users of a fresh guest are like. Call it before anything happens to them."""
+    script = "".join(_for(box, user, _KEEP) for user in box.users)
+    script += f"cat {KEPT}/*.units >{KEPT}/units\n"
+    for agent, command in _commands(box).items():
+        script += f"readlink {command} >{KEPT}/{agent}.cli || true\n"
+    box.succeed(script)
+
+
+def renew(box: Box) -> None:
+    """Undo all that happened to the users since `keep`."""
+    script = "".join(_for(box, user, _RENEW) for user in box.users)
+    for agent, command in _commands(box).items():
+        real = f"{KEPT}/{agent}.cli"
+        script += f'if [ -s {real} ]; then ln -sfn "$(cat {real})" {command}; fi\n'
+    box.succeed(script + _START.format(kept=KEPT))
+
+
+def _for(box: Box, user: str, text: str) -> str:
+    return text.format(
+        user=user,
+        home=box.home(user),
+        run=box.document["users"][user]["runtimeDirectory"],
+        units=f"agent-box-{user}.service 'agent-box-*-{user}.service'",
+        kept=KEPT,
+    )
+
+
+def _commands(box: Box) -> dict[str, str]:
+    agents = box.document["agents"]
+    return {name: shlex.quote(str(agent["command"])) for name, agent in agents.items()}
