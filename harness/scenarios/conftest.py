@@ -20,12 +20,22 @@ if TYPE_CHECKING:
 @pytest.fixture
 def edge(box: Box) -> Edge:
     """The box over HTTPS, up, each user with the password of the tests."""
-    for unit in ("caddy", "agent-box-gate", *(f"agent-box-terminal-{user}" for user in box.users)):
-        box.wait_for_unit(f"{unit}.service")
+    names = ("caddy", "agent-box-gate", *(f"agent-box-terminal-{user}" for user in box.users))
+    units = [f"{name}.service" for name in names]
+    if box.run(f"systemctl is-active {' '.join(units)}").rc != 0:
+        for unit in units:
+            box.wait_for_unit(unit)
     edge = Edge(box)
     for user in box.users:
         edge.set_password(user)
     return edge
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_browser() -> Iterator[None]:
+    """End the browser with the run: its scenarios use one after the other."""
+    yield
+    browser.running.close()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from agent_box_harness import outside
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.needs("memory-limits", "pids-limits")
+pytestmark = [pytest.mark.needs("memory-limits", "pids-limits"), pytest.mark.shared]
 
 
 @pytest.mark.limit(200)
@@ -25,7 +25,7 @@ def test_memory(box: Box):
     group = f"/sys/fs/cgroup/system.slice/agent-box-alice.service/session-{view['id']}"
     assert int(box.read(f"{group}/memory.max")) == view["limits"]["memoryMax"]
     # less than the real limit: to fill that, and swap, takes minutes under emulation
-    box.succeed(f"echo 200M >{group}/memory.max; echo 0 >{group}/memory.swap.max")
+    box.succeed(f"echo 64M >{group}/memory.max; echo 0 >{group}/memory.swap.max")
     before = _bystanders(box)
     box.ctl("alice", "send eater '!eat 100000'").check()
 
@@ -39,6 +39,7 @@ def test_memory(box: Box):
     assert again["pid"] != view["pid"]
     assert again["restarts"] >= 1
     assert _bystanders(box) == before
+    box.ctl("alice", "rm eater").check()
 
 
 @pytest.mark.limit(200)

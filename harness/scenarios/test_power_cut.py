@@ -21,11 +21,11 @@ here is a few lines of shell, since Python takes seconds to start under emulatio
 and like the stub it refuses to resume what it does not know, and to begin what is there already.
 
 Eighteen cuts end QEMU (QMP quit) while alice's home is on a `LossyDisk`: of what was not flushed, a
-random part is lost, which a disk of QEMU's own would keep. The next life is the frozen guest once
-more, with that disk mounted and alice's /run as empty as after a boot: the kernel replays the
-journal, and every process of alice starts anew. That is all of a boot that concerns what agent-box
-left behind, without the half a minute that the rest takes under emulation. After two more cuts the
-same disk really boots.
+random part is lost, which a disk of QEMU's own would keep. The next life is a frozen guest once
+more, one in which nothing of agent-box runs, with that disk mounted and alice's /run as empty as
+after a boot: the kernel replays the journal, and every process of alice starts anew. That is all of
+a boot that concerns what agent-box left behind, without the half a minute that the rest takes under
+emulation. After two more cuts the same disk really boots.
 
 The seed is printed. AGENT_BOX_SEED=N repeats the choices; how far the guest gets meanwhile is
 never quite the same.
@@ -37,7 +37,6 @@ import json
 import os
 import random
 import secrets
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +46,7 @@ import pytest
 from agent_box_harness import churn, outside, plugin
 from agent_box_harness.box import Box
 from agent_box_harness.guest.initrd import GATEWAY
-from agent_box_harness.lossy_disk import LossyDisk
+from agent_box_harness.lossy_disk import AWAIT_COMMAND, LossyDisk
 from agent_box_harness.witness import Ledger, Witness
 
 if TYPE_CHECKING:
@@ -83,11 +82,13 @@ echo "at work: $prompt"
 exec cat
 """
 SEEDED = {"main"}
-CUTS, EARLY = 6, 2
-"""Cuts of one test, and how many of them come while the box recovers from the one before."""
+CUTS, EARLY = 18, 6
+"""Cuts of one disk, and how many of them come while the box recovers from the one before."""
 
 LEAST, MOST = 4, 12
 """Steps of the workers before a cut: with four, one of the two has had an answer."""
+CHURN, ORDERS = "/opt/churn.py", "/run/churn"
+"""The program that obeys the witness, and where it waits to be told who that is."""
 
 
 @pytest.fixture
@@ -97,13 +98,16 @@ def lives(
     """Call it for a fresh clone of the guest, in the place of the one before, which has ended."""
     item = request.node
     guests = item.config.stash[plugin.guests_key]
+    box.machine.power_cut()
+    where = plugin._host(item), plugin._needs(item)
+    clone = guests.prepared(*where, tmp_path, lambda machine: _prepare(Box(machine)))
     machines = [box.machine]
 
     def next_life() -> Machine:
         machines[-1].close()
         folder = tmp_path / f"life-{len(machines)}"
         folder.mkdir()
-        machine: Machine = guests.fresh(plugin._host(item), plugin._needs(item), folder, cold=False)
+        machine: Machine = clone(folder)
         machines.append(machine)
         item.stash[plugin.machine_key] = machine  # evidence comes from the living one
         return machine
@@ -113,21 +117,19 @@ def lives(
 
 
 @pytest.mark.needs("power-cut", "kernel", "network")
-@pytest.mark.limit(300)
-@pytest.mark.parametrize("part", [1, 2, 3])
+@pytest.mark.limit(600)
 def test_power_cuts(
-    box: Box,
     lives: Callable[[], Machine],
-    part: int,
     measured: Callable[[str, float], None],
 ) -> None:
-    """Six cuts, one after the other, each with what the ones before have left."""
-    rng = _random(part)
+    """Eighteen cuts, one after the other, each with what the ones before have left."""
+    rng = _random(1)
     # The first life has nothing to recover from.
     early = rng.sample(range(2, CUTS + 1), EARLY)
     ledger = Ledger()
     with LossyDisk.formatted(DISK) as disk, Witness(ledger) as witness:
-        _first_life(box, disk)
+        box = Box(lives())
+        _first_life(box, disk, witness)
         began = time.monotonic()
         for cut in range(1, CUTS + 1):
             start = time.monotonic()
@@ -137,7 +139,7 @@ def test_power_cuts(
             else:
                 _settled(box, witness)
                 steps = rng.randint(LEAST, MOST)
-                witness.churn(f"c{part}{cut}", rng.randrange(1 << 32), box.time_factor * 30)
+                witness.churn(f"c{cut}", rng.randrange(1 << 32), box.time_factor * 30)
                 assert witness.wait(steps, box.time_factor * 30), "the workers are stuck"
                 time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
                 moment = f"{steps} steps into the churn"
@@ -146,7 +148,7 @@ def test_power_cuts(
             loss = disk.cut(rng)
             assert ledger.refused == []
             box = Box(lives())
-            _check_registry(_next_life(box, disk), ledger)
+            _check_registry(_next_life(box, disk, witness), ledger)
             print(
                 f"cut {cut}, {moment}: {loss.lost} of {loss.unflushed} unflushed blocks lost; "
                 f"{len(ledger.listed)} sessions, {time.monotonic() - start:.1f} s"
@@ -161,13 +163,14 @@ def test_power_cuts(
 @pytest.mark.limit(240)
 def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], None]) -> None:
     """Two cuts, and after each the same disk boots as a machine does when the power is back."""
-    rng = _random(4)
+    rng = _random(2)
     ledger = Ledger()
-    box.succeed(_install_agent(box), stdin=AGENT)
+    _install(box)
     _furnish(box)
     with Witness(ledger) as witness:
+        _await_orders(box)
+        _attend(box, witness)
         for cut in (1, 2):
-            _attend(box, witness)
             witness.churn(f"b{cut}", rng.randrange(1 << 32), box.time_factor * 30)
             assert witness.wait(rng.randint(LEAST, MOST), box.time_factor * 30), (
                 "the workers are stuck"
@@ -180,6 +183,8 @@ def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], No
             box.start()
             box.connect()
             _check_registry(json.dumps(box.registry(USER)), ledger)
+            _await_orders(box)
+            _attend(box, witness)
             _settled(box, witness)
             measured(f"cut {cut}: power-on to all sessions at work", time.monotonic() - began)
     assert box.wait_ready() == "running"
@@ -188,26 +193,34 @@ def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], No
 # -- lives -----------------------------------------------------------------------------------
 
 
-def _first_life(box: Box, disk: LossyDisk) -> None:
+def _prepare(box: Box) -> None:
+    """End all of agent-box, and start what a life needs at once."""
+    box.succeed("systemctl stop 'agent-box-*.service' caddy.service fail2ban.service")
+    _install(box)
+    box.succeed(AWAIT_COMMAND)
+    _await_orders(box)
+
+
+def _first_life(box: Box, disk: LossyDisk, witness: Witness) -> None:
     """Move alice's home to the disk and start her anew."""
     home = box.home(USER)
-    box.succeed(
-        f"systemctl stop 'agent-box-*.service'; {disk.attach_command()}; "
-        f"mount /dev/nbd0 /mnt; cp -a {home}/. /mnt/; chown --reference={home} /mnt; "
-        f"chmod --reference={home} /mnt; umount /mnt; mount /dev/nbd0 {home}"
-    )
     _furnish(box)
-    box.succeed(_install_agent(box) + _power_on(box), stdin=AGENT)
+    box.succeed(
+        f"{disk.attach_command()}; "
+        f"mount /dev/nbd0 /mnt; cp -a {home}/. /mnt/; chown --reference={home} /mnt; "
+        f"chmod --reference={home} /mnt; umount /mnt; mount /dev/nbd0 {home}; {_power_on(box)}"
+    )
+    _attend(box, witness)
 
 
-def _next_life(box: Box, disk: LossyDisk) -> str:
+def _next_life(box: Box, disk: LossyDisk, witness: Witness) -> str:
     """Make a clone continue with what is on the disk; return the registry as it lay there."""
     home = box.home(USER)
     found: str = box.succeed(
-        f"systemctl stop 'agent-box-*.service'; {disk.attach_command()}; mount /dev/nbd0 {home}; "
-        f"cat {home}/.config/agent-box/sessions.json; " + _install_agent(box) + _power_on(box),
-        stdin=AGENT,
+        f"{disk.attach_command()}; mount /dev/nbd0 {home}; "
+        f"cat {home}/.config/agent-box/sessions.json; {_power_on(box)}"
     )
+    _attend(box, witness)
     return found
 
 
@@ -215,31 +228,37 @@ def _furnish(box: Box) -> None:
     """Put into alice's home, for good, what the scenario needs there."""
     box.sign_in(USER, "claude")
     box.as_user(USER, "mkdir -p .claude/projects/scenario").check()
-    source = Path(churn.__file__).read_bytes()
-    box.write_file(f"{box.home(USER)}/churn.py", source, mode=0o755)
     box.succeed("sync")
 
 
-def _install_agent(box: Box) -> str:
-    """Commands that put the agent on their standard input into the place of claude."""
+def _install(box: Box) -> None:
+    """Put the agent into the place of claude, and the program that obeys the witness."""
     command = box.document["agents"]["claude"]["command"]
-    return (
+    box.succeed(
         "cat >/opt/brief-agent; chmod 755 /opt/brief-agent; "
-        f"mkdir -p {Path(command).parent}; ln -sfn /opt/brief-agent {command}; "
+        f"mkdir -p {Path(command).parent}; ln -sfn /opt/brief-agent {command}",
+        stdin=AGENT,
     )
+    box.write_file(CHURN, Path(churn.__file__).read_bytes(), mode=0o755)
 
 
 def _power_on(box: Box) -> str:
     """Commands that start alice's units as a boot does: with nothing in /run."""
     run = box.document["users"][USER]["runtimeDirectory"]
-    return f"rm -rf {run}; systemctl start {outside.sandbox(USER)}; "
+    return f"rm -rf {run}; systemctl start {outside.sandbox(USER)}"
+
+
+def _await_orders(box: Box) -> None:
+    """Start what will obey the witness; until the next cut, it stays."""
+    box.succeed(
+        f"mkfifo {ORDERS}; setsid -f runuser -u {USER} -- {CHURN} <>{ORDERS} >/dev/null 2>&1"
+    )
 
 
 def _attend(box: Box, witness: Witness) -> None:
-    """Start what obeys the witness; until the next cut, it stays."""
+    """Tell it who the witness is."""
     control = f"{box.document['users'][USER]['runtimeDirectory']}/control.sock"
-    command = shlex.join(["./churn.py", GATEWAY, str(witness.port), control])
-    box.as_user(USER, f"setsid -f {command} </dev/null >/dev/null 2>&1").check("churn")
+    box.succeed(f"echo {GATEWAY} {witness.port} {control} >{ORDERS}")
 
 
 # -- what must hold --------------------------------------------------------------------------
@@ -257,7 +276,6 @@ def _settled(box: Box, witness: Witness) -> None:
     """Wait until every listed session works at its task, and look for too many receipts."""
     ledger = witness.ledger
     # The supervisor is asked on its socket: the command line takes ten seconds to start here.
-    _attend(box, witness)
     views: list[dict[str, Any]] = []
 
     def listed() -> bool:

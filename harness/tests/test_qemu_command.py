@@ -51,6 +51,12 @@ def test_freezing_needs_the_memory_in_a_shared_file():
     assert memory(argv(replace(OPTIONS, keep_ram=Path("/ram")))).endswith("/ram,share=on")
 
 
+def test_what_is_frozen_again_writes_to_a_copy():
+    frozen = Frozen(Path("/copy"), Path("/f/state"))
+    words = argv(replace(OPTIONS, frozen=frozen, keep_ram=Path("/copy")), incoming=True)
+    assert memory(words).endswith("mem-path=/copy,share=on")
+
+
 def test_forwards_stay_on_the_loopback():
     words = argv(forwards={22: 4022, 80: 4080})
     network = words[words.index("-netdev") + 1]

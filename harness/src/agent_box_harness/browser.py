@@ -215,20 +215,55 @@ class Terminal:
         return sorted(milliseconds / 1000 for milliseconds in found)
 
 
+class Running:
+    """The browser that the scenarios of one process use, one after the other.
+
+    To start one takes seconds of processor time. What people in it know of each other, cookies and
+    pages, belongs to their contexts, which end with the scenario.
+    """
+
+    def __init__(self) -> None:
+        self._rule = ""
+        self._browser: Browser | None = None
+        self._stack = contextlib.ExitStack()
+
+    def at(self, rule: str) -> Browser:
+        """Return a browser for which a rule says where the box is, started anew if need be."""
+        from playwright.sync_api import sync_playwright
+
+        if self._browser is None or self._rule != rule or not self._browser.is_connected():
+            self.close()
+            playwright = self._stack.enter_context(sync_playwright())
+            self._browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=[*ARGUMENTS, rule]
+            )
+            self._rule = rule
+            self._stack.callback(self._browser.close)
+        return self._browser
+
+    def close(self) -> None:
+        """End the browser, if there is one."""
+        self._browser = None
+        with contextlib.suppress(Exception):
+            self._stack.close()
+
+
+running = Running()
+
+
 @contextlib.contextmanager
 def visit(box: Box, folder: Path) -> Iterator[Visitor]:
-    """Start a browser that finds the box by its own name; pictures go into `folder`."""
-    from playwright.sync_api import sync_playwright
-
+    """Have a browser that finds the box by its own name; pictures go into `folder`."""
     origin = urlsplit(box.document["web"]["origins"][0])
     port = box.machine.forward_port(guest=443)
     name = f"{origin.hostname}:{origin.port or 443}"
     rule = f"--host-resolver-rules=MAP {name} 127.0.0.1:{port}"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=[*ARGUMENTS, rule]
-        )
-        try:
-            yield Visitor(box, browser, folder)
-        finally:
-            browser.close()
+    browser = running.at(rule)
+    try:
+        yield Visitor(box, browser, folder)
+    except BaseException:
+        running.close()  # whatever state it is in
+        raise
+    finally:
+        for context in browser.contexts if browser.is_connected() else ():
+            context.close()

@@ -72,6 +72,19 @@ def pick(choice: str, needs: frozenset[str] = frozenset()) -> Kind:
     raise HarnessError("; ".join(reasons))
 
 
+def prepared_each(
+    guests: Guests, host: str, needs: frozenset[str], prepare: Callable[[Machine], None]
+) -> Callable[[Path], Machine]:
+    """Return what makes machines and prepares each, where they cannot be frozen in between."""
+
+    def make(workdir: Path) -> Machine:
+        machine = guests.fresh(host, needs, workdir, cold=False)
+        prepare(machine)
+        return machine
+
+    return make
+
+
 @dataclass
 class Guests:
     """Fresh guests for one test run (one process of it), images built when first needed."""
@@ -120,6 +133,19 @@ class Guests:
         if cold:
             return image.boot(kind, workdir)
         return image.fresh(kind, workdir, progress=self.say)
+
+    def prepared(
+        self,
+        host: str,
+        needs: frozenset[str],
+        workdir: Path,
+        prepare: Callable[[Machine], None],
+    ) -> Callable[[Path], Machine]:
+        """Return what makes machines that `prepare` has changed, each in a directory of its own."""
+        if pick(self.choice, needs) != "qemu":
+            return prepared_each(self, host, needs, prepare)
+        snapshot = self.image(host).snapshot(progress=self.say)
+        return snapshot.prepared(workdir / "prepared", prepare).clone
 
     def image(self, host: str) -> Image:
         """Return the image of a host: one for the whole run, with CLIs if a scenario needs them."""

@@ -1,10 +1,11 @@
 #!/usr/bin/python3 -I
 """Asks the supervisor what somebody outside wants to know, and keeps it busy until the power goes.
 
-    churn.py HOST PORT CONTROL-SOCKET
+    churn.py
 
-It lives as long as the machine, since Python takes seconds to start under emulation, and obeys
-orders, one line of JSON each, that come over its first connection to HOST:PORT:
+It reads HOST, PORT and CONTROL-SOCKET from its standard input, one line. It lives as long as the
+machine, since Python takes seconds to start under emulation, and obeys orders, one line of JSON
+each, that come over its first connection to HOST:PORT:
 
     {"op": …, "args": …}                       hand a request on, once the supervisor is there, and
                                                send its answer back as it is
@@ -118,7 +119,7 @@ def connected(address: tuple[str, int]) -> socket.socket:
 
 def main() -> None:
     """Obey until nobody gives orders any more."""
-    host, port, control = sys.argv[1:]
+    host, port, control = sys.stdin.readline().split()
     outside = (host, int(port))
     orders = connected(outside)
     orders.sendall(b'{"step": "ready"}\n')

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import weakref
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,10 @@ PASSWORDS = {
     "agent": "walrus-Kettle-mantis-pillow-ivy",
 }
 """What the users of a test sign in with. Nobody else ever does."""
+
+
+_equipped: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Machines that have the clients already."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,12 @@ class Edge:
         self.domain: str = box.document["web"]["domain"]
         self.origin: str = box.document["web"]["origins"][0]
         self._address, self._port = address, port
+        if box.machine in _equipped:
+            return
         for name in (CLIENT, CROWD):
             content = Path(__file__).with_name(name).read_bytes()
             box.machine.write_file(f"{FOLDER}/{name}", content, mode=0o755)
+        _equipped.add(box.machine)
 
     def steps(
         self,

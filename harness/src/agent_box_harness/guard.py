@@ -105,7 +105,8 @@ def alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    with contextlib.suppress(FileNotFoundError):
+    # It may end while one looks.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         stat = Path(f"/proc/{pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] != "Z"
     return False

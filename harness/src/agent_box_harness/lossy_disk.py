@@ -38,23 +38,28 @@ _READ, _WRITE, _DISCONNECT, _FLUSH = range(4)
 _INVALID = 22  # EINVAL
 _SEND_FLUSH = 1 | 4  # the flags are valid; the disk takes flushes
 
+CHANNEL = "/run/lossy-disk"
+"""Where the disk is waited for in the guest."""
+
 # The ioctls are those of linux/nbd.h: socket, block size, blocks, flags, and the one that serves
 # the device for as long as the connection lasts.
 _ATTACH = """\
 import fcntl, os, socket, sys
-host, port, size, block, flags = sys.argv[1], *map(int, sys.argv[2:])
+host, *numbers = sys.stdin.readline().split()
+port, size, block, flags = map(int, numbers)
 sock = socket.create_connection((host, port))
 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 device = os.open("/dev/nbd0", os.O_RDWR)
 for request, value in ((0, sock.fileno()), (1, block), (7, size // block), (10, flags)):
     fcntl.ioctl(device, 0xAB00 + request, value)
-if os.fork() == 0:
-    os.setsid()
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
-        os.dup2(null, number)
-    fcntl.ioctl(device, 0xAB03)
+fcntl.ioctl(device, 0xAB03)
 """
+
+AWAIT_COMMAND = (
+    f"modprobe nbd nbds_max=1 max_part=0; mkfifo {CHANNEL}; "
+    f"setsid -f python3 -I -c {shlex.quote(_ATTACH)} <>{CHANNEL} >/dev/null 2>&1"
+)
+"""For root in the guest: wait for a disk. Python takes seconds to start under emulation."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,13 @@ class LossyDisk:
             return cls(Path(file.name).read_bytes())
 
     def attach_command(self) -> str:
-        """Return a command line, for root in the guest, that makes the disk `/dev/nbd0` there."""
+        """Return a command line, for root in the guest, that makes the disk `/dev/nbd0` there.
+
+        The guest has to wait for it: see `AWAIT_COMMAND`.
+        """
         words = f"{GATEWAY} {self.port} {self.size} {BLOCK} {_SEND_FLUSH}"
-        return f"modprobe nbd nbds_max=1 max_part=0 && python3 -I -c {shlex.quote(_ATTACH)} {words}"
+        there = "until [ -e /sys/block/nbd0/pid ]; do sleep 0.05; done"
+        return f"echo {words} >{CHANNEL}; {there}"
 
     def cut(self, rng: random.Random) -> Loss:
         """Lose the power: of each block that was not flushed the old or the new content stays.

@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from agent_box_harness.choice import prepared_each
 from agent_box_harness.errors import MachineError, RequestFailedError
 from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, OF_THE_IMAGE, Machine
 from agent_box_harness.shell import TIMED_OUT
@@ -158,6 +159,16 @@ class NixosGuests:
         if not cold:
             self.machine.wait_ready()
         return self.machine
+
+    def prepared(
+        self,
+        host: str,
+        needs: frozenset[str],
+        workdir: Path,
+        prepare: Callable[[Machine], None],
+    ) -> Callable[[Path], Machine]:
+        """Return what boots the machine and prepares it, each time."""
+        return prepared_each(cast("Guests", self), host, needs, prepare)
 
 
 class _Plugin:

@@ -63,7 +63,7 @@ def qemu_argv(
 ) -> list[str]:
     """Return the command line; `forwards` maps guest to host ports."""
     size = f"{options.memory_mib}M"
-    if incoming and options.frozen is not None:
+    if incoming and options.frozen is not None and options.keep_ram is None:
         # share=off: writes go to private pages, the file serves every clone.
         memory = f"memory-backend-file,id=mem,size={size},mem-path={options.frozen.ram},share=off"
     elif options.keep_ram is not None:

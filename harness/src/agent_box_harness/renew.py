@@ -57,7 +57,8 @@ def renew(box: Box) -> None:
     script = "".join(_for(box, user, _RENEW) for user in box.users)
     for agent, command in _commands(box).items():
         real = f"{KEPT}/{agent}.cli"
-        script += f'if [ -s {real} ]; then ln -sfn "$(cat {real})" {command}; fi\n'
+        now = f'[ -s {real} ] && [ "$(readlink {command})" != "$(cat {real})" ]'
+        script += f'if {now}; then ln -sfn "$(cat {real})" {command}; fi\n'
     box.succeed(script + _START.format(kept=KEPT))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 from pathlib import Path
@@ -67,7 +68,11 @@ def _pages(box: Box, count: int) -> Iterator[Measurement]:
     usable = Measurement("web-usable", "workspace, until it can be used", "ms", method)
     method = "bytes of page, scripts and styles as transferred, without the terminal in the tab"
     weight = Measurement("web-weight", "workspace, all of it", "KB", method)
-    with tempfile.TemporaryDirectory() as folder, browser.visit(box, Path(folder)) as visitor:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(browser.running),
+        browser.visit(box, Path(folder)) as visitor,
+    ):
         for _ in range(count):
             context = visitor.somebody()
             page = context.new_page()

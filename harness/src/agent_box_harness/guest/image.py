@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -180,21 +180,30 @@ class Snapshot:
     state: str
     """systemd's verdict at that moment: `running` or `degraded`."""
 
+    def prepared(self, directory: Path, prepare: Callable[[Machine], None]) -> Snapshot:
+        """Return this guest as it is after `prepare`, frozen again in `directory`."""
+        ram = directory / "ram"
+        directory.mkdir(parents=True)
+        subprocess.run(["cp", "--sparse=always", str(self.directory / "ram"), str(ram)], check=True)
+        frozen = Frozen(ram, self.directory / "state")
+        options = replace(self._options(), frozen=frozen, keep_ram=ram)
+        machine = QemuMachine(options, directory / "work", name="prepared")
+        with machine:
+            machine.connect()
+            prepare(machine)
+            machine.freeze(directory / "state")
+        machine.overlay.rename(directory / "disk.qcow2")
+        return replace(self, directory=directory)
+
+    def _options(self) -> QemuOptions:
+        whole = self.image._qemu_options(self.memory_mib, self.cpus)
+        files = replace(whole.files, disk=self.directory / "disk.qcow2")
+        frozen = Frozen(self.directory / "ram", self.directory / "state")
+        return replace(whole, files=files, frozen=frozen)
+
     def clone(self, workdir: Path, *, name: str = "box", detach: bool = False) -> Machine:
         """Return a ready machine that continues from here with the right time and entropy."""
-        whole = self.image._qemu_options(self.memory_mib, self.cpus)
-        options = QemuOptions(
-            QemuFiles(
-                whole.files.kernel,
-                whole.files.initrd,
-                self.directory / "disk.qcow2",
-                whole.files.agents_disk,
-            ),
-            whole.accel,
-            self.memory_mib,
-            self.cpus,
-            Frozen(self.directory / "ram", self.directory / "state"),
-        )
+        options = self._options()
         machine = self.image._with_key(QemuMachine(options, workdir, name=name, detach=detach))
         self.image._remember(workdir, "qemu", self.memory_mib, self.cpus, detach=detach)
         machine.start()
