@@ -1,5 +1,6 @@
-# One NixOS test per scenario of the harness: the same files that run on the
-# portable guest, on a machine that the driver of NixOS boots.
+# One NixOS test per file of scenarios: the same files that run on the portable
+# guest, on a machine that the driver of NixOS boots, and gives an empty disk and
+# boots again for each scenario that needs a box of its own.
 {
   lib,
   pkgs,
@@ -35,6 +36,8 @@ let
     file:
     let
       settings = settingsOf file (needsOf file);
+      # Seconds: a boot with KVM takes about twenty.
+      globalTimeout = 5400;
       node = {
         imports = [
           module
@@ -48,6 +51,7 @@ let
     in
     pkgs.testers.runNixOSTest {
       name = "agent-box-${nameOf file}";
+      inherit globalTimeout;
       nodes = {
         machine = {
           imports = [ node ] ++ settings.modules;
@@ -63,10 +67,12 @@ let
           [
             "@scenario@"
             "@environment@"
+            "@seconds@"
           ]
           [
             "${folder}/${file}"
             "${pkgs.writeText "environment.json" (builtins.toJSON settings.environment)}"
+            (toString globalTimeout)
           ]
           (builtins.readFile ./scenario.py);
       passthru = { inherit settings; };

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_box_harness import nixos
-from agent_box_harness.nixos import NixosMachine
+from agent_box_harness.nixos import NixosGuests, NixosMachine
 
 pytestmark = pytest.mark.usefixtures("own_input")
 
@@ -83,3 +83,71 @@ def test_run_gives_scenarios_the_drivers_machine(tmp_path, command, passes):
     )
     assert (done.returncode == 0) == passes, done.stdout + done.stderr
     assert ("all passed" in done.stdout) == passes
+
+
+class Disk:
+    """The driver's machine as far as its disk: the start script makes one where none is."""
+
+    name = "machine"
+
+    def __init__(self, state_dir: Path):
+        self.state_dir = state_dir
+        self.booted = False
+        self.dead = False
+        self.forwards: list[tuple[int, int]] = []
+
+    def start(self, allow_reboot=False):
+        assert allow_reboot
+        self.booted, self.dead, self.forwards = True, False, []
+        disk = self.state_dir / "machine.qcow2"
+        if not disk.exists():
+            disk.write_text("")
+
+    def crash(self):
+        if self.booted and self.dead:
+            raise BrokenPipeError
+        self.booted = False
+
+    def shutdown(self):
+        self.booted = False
+
+    def wait_for_shutdown(self):
+        self.booted = False
+
+    def forward_port(self, host, guest):
+        self.forwards.append((host, guest))
+
+
+@pytest.fixture
+def guests(tmp_path, monkeypatch):
+    monkeypatch.setattr(NixosMachine, "wait_ready", lambda self: "running")
+    (tmp_path / "state").mkdir()
+    return NixosGuests(NixosMachine(Disk(tmp_path / "state"), tmp_path / "work"))
+
+
+@pytest.mark.parametrize("end", ["runs", "is off", "has died"])
+def test_each_scenario_gets_a_machine_that_never_ran(guests, tmp_path, end):
+    """However the one before left it: its disk and what lies beside it are gone."""
+    machine = guests.fresh("test", frozenset(), tmp_path, cold=False)
+    driver = machine.driver
+    disk = driver.state_dir / "machine.qcow2"
+    disk.write_text("what the first one wrote")
+    (driver.state_dir / "xchg").mkdir()
+    (driver.state_dir / "xchg/file").write_text("and exchanged")
+    if end == "is off":
+        driver.shutdown()
+    driver.dead = end == "has died"
+    again = guests.fresh("test", frozenset(), tmp_path, cold=False)
+    assert again.is_up()
+    assert disk.read_text() == ""
+    assert [path.name for path in driver.state_dir.iterdir()] == ["machine.qcow2"]
+
+
+def test_forwarded_ports_outlive_a_power_cut_but_not_the_scenario(guests, tmp_path):
+    machine = guests.fresh("test", frozenset(), tmp_path, cold=False)
+    host = machine.forward_port(guest=443)
+    machine.power_cut()
+    machine.start()
+    assert machine.driver.forwards == [(host, 443)]
+    guests.fresh("test", frozenset(), tmp_path, cold=False)
+    assert machine.driver.forwards == []

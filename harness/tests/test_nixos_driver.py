@@ -17,9 +17,11 @@ from agent_box_harness.qemu import accelerator
 
 REPO = Path(__file__).resolve().parents[2]
 SCRIPT = REPO / "nixos-tests/scenario.py"
-SCENARIOS = ("test_boot.py",)
-"""A power cycle and every unit. The driver has one machine for a whole file, so only a file whose
-scenarios need no fresh one passes."""
+SCENARIOS = ("test_boot.py", "test_seeds.py")
+"""A power cycle and every unit; then first boots, each of which needs a disk that never booted, and
+a reboot after them."""
+SECONDS = 3000
+"""Of the whole run of the driver; with an emulated CPU each boot takes half a minute."""
 
 DRIVER = os.environ.get("AGENT_BOX_TEST_DRIVER") or shutil.which("nixos-test-driver")
 NIXPKGS = os.environ.get("AGENT_BOX_NIXPKGS", "")
@@ -27,12 +29,20 @@ PREPEND = Path(NIXPKGS, "nixos/lib/test-script-prepend.py")
 TY = shutil.which("ty") or shutil.which("ty", path=str(Path(sys.executable).parent))
 
 
-def script_for(scenario: str, environment: Path) -> str:
+def script_for(scenario: Path, environment: Path) -> str:
     """The test script as nixos-tests/default.nix writes it."""
     text = SCRIPT.read_text()
-    assert text.count("@scenario@") == text.count("@environment@") == 1
-    path = REPO / "harness/scenarios" / scenario
-    return text.replace("@scenario@", str(path)).replace("@environment@", str(environment))
+    given = {"scenario": scenario, "environment": environment, "seconds": SECONDS}
+    assert sorted(re.findall(r"@([a-z]+)@", text)) == sorted(given)
+    for name, value in given.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def files_in(folder: Path) -> set[str]:
+    """Everything below a folder, but for what Python compiled."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*"))
+    return {str(path) for path in paths if "__pycache__" not in path.parts}
 
 
 def portable_guest(folder: Path) -> tuple[Path, Path]:
@@ -49,7 +59,7 @@ def run_driver(folder: Path, start: Path, script: Path) -> subprocess.CompletedP
         "vms": {"machine": {"name": "machine", "start_script": str(start)}},
         "containers": {},
         "vlans": [],
-        "global_timeout": 3000,
+        "global_timeout": SECONDS,
         "enable_ssh_backdoor": False,
         "test_script": str(script),
     }
@@ -80,13 +90,21 @@ def run_driver(folder: Path, start: Path, script: Path) -> subprocess.CompletedP
 def test_it_drives_the_portable_guest(tmp_path):
     """Scenarios pass on the Debian guest with nothing of ours between it and the driver."""
     start, environment = portable_guest(tmp_path)
+    # Alone, as in the store, where nothing can be written beside them.
+    scenarios = tmp_path / "scenarios"
+    shutil.copytree(REPO / "harness/scenarios", scenarios)
+    before = files_in(scenarios)
     script = tmp_path / "script.py"
-    script.write_text("\n".join(script_for(name, environment) for name in SCENARIOS))
+    script.write_text("\n".join(script_for(scenarios / name, environment) for name in SCENARIOS))
     result = run_driver(tmp_path, start, script)
     assert result.returncode == 0, result.stdout[-8000:]
     passed = [int(count) for count in re.findall(r"=+ (\d+) passed.* in [0-9.]+s", result.stdout)]
-    assert len(passed) == len(SCENARIOS), result.stdout[-8000:]
-    assert sum(passed) >= 1
+    defined = [
+        len(re.findall(r"^def test_", (scenarios / name).read_text(), re.MULTILINE))
+        for name in SCENARIOS
+    ]
+    assert passed == defined, result.stdout[-8000:]
+    assert files_in(scenarios) == before
 
 
 @pytest.mark.skipif(DRIVER is None, reason="no NixOS test driver (see the test above)")
@@ -98,7 +116,7 @@ def test_it_reports_a_scenario_that_fails(tmp_path):
         "def test_failing(box):\n    box.succeed('systemctl is-active no.service')\n"
     )
     script = tmp_path / "script.py"
-    script.write_text(script_for(str(failing), environment))
+    script.write_text(script_for(failing, environment))
     result = run_driver(tmp_path, start, script)
     assert result.returncode == 1
     assert "ended with pytest status 1" in result.stdout

@@ -5,7 +5,8 @@ The test script of a `runNixOSTest` is two lines:
     from agent_box_harness import nixos
     nixos.run(globals(), "scenarios/test_boot.py")
 
-`nixos-tests/default.nix` writes it for each scenario.
+`nixos-tests/default.nix` writes it for each file of scenarios. The driver makes one machine; each
+scenario gets it as it was before its first start.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -54,13 +56,35 @@ class NixosMachine(ShellTransfer, Machine):
         known = os.environ.get("AGENT_BOX_TIME_FACTOR")
         self.time_factor = float(known or (1.0 if Path("/dev/kvm").exists() else 8.0))
         self.history = []
+        self._forwards: dict[int, int] = {}
         workdir.mkdir(parents=True, exist_ok=True)
         self.serial_log = workdir / "serial.log"
 
     def start(self) -> None:
         """See `Machine.start`."""
+        if self.is_up():
+            return
         # Otherwise the driver makes a reboot end the machine.
         self.driver.start(allow_reboot=True)
+        for host, guest in self._forwards.items():
+            self.driver.forward_port(host, guest)
+
+    def renew(self) -> None:
+        """Make it the machine that it was before its first start: off, and nothing on its disk.
+
+        The start script makes the disk anew, and whatever else it puts beside it.
+        """
+        # It may have ended by itself, and then takes no orders any more.
+        with contextlib.suppress(OSError):
+            self.driver.crash()
+        self.driver.wait_for_shutdown()
+        self._forwards.clear()
+        self.history.clear()
+        for path in Path(self.driver.state_dir).iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def is_up(self) -> bool:
         """See `Machine.is_up`."""
@@ -100,6 +124,7 @@ class NixosMachine(ShellTransfer, Machine):
                 sock.bind(("127.0.0.1", 0))
                 host = int(sock.getsockname()[1])
         self.driver.forward_port(host, guest)
+        self._forwards[host] = guest
         return host
 
     def interactive_argv(self, command: str, user: str = "root") -> list[str]:
@@ -139,6 +164,7 @@ class NixosGuests:
     def __init__(self, machine: NixosMachine) -> None:
         self.machine = machine
         self.expected: dict[str, frozenset[str]] = {}
+        self._lent = False
 
     def expect(self, host: str, needs: frozenset[str]) -> None:
         """Note what a scenario needs."""
@@ -154,7 +180,10 @@ class NixosGuests:
         return f"the NixOS test machine lacks {', '.join(sorted(missing))}" if missing else None
 
     def fresh(self, host: str, needs: frozenset[str], workdir: Path, *, cold: bool) -> Machine:
-        """Return the machine, booted unless `cold`."""
+        """Return the machine as new, booting unless `cold`, then ready."""
+        if self._lent:
+            self.machine.renew()
+        self._lent = True
         self.machine.start()
         if not cold:
             self.machine.wait_ready()
@@ -194,11 +223,13 @@ def run(
     scenario: str,
     arguments: tuple[str, ...] = (),
     environment: str | None = None,
+    seconds: float | None = None,
 ) -> None:
     """Run one scenario file (or pytest node id) on the test driver's machine.
 
     `environment` is a JSON file with variables for programs on the driver's side, such as a
-    browser, which also gets a home that it can write to.
+    browser, which also gets a home that it can write to. `seconds` is when the driver gives up:
+    scenarios end before that, and say which of them it was.
 
     `driver_globals` is the `globals()` of the test script; its `machine`, or the
     first of its `machines`, is used. Raises RequestFailedError when the scenario
@@ -221,10 +252,14 @@ def run(
         def install(config: pytest.Config) -> None:
             config.stash[plugin.guests_key] = cast("Guests", NixosGuests(machine))
 
+        # Nothing goes beside the scenario, which may be in the store.
+        options = [f"--basetemp={Path(name) / 'pytest'}", f"--box-reports={workdir / 'reports'}"]
+        if seconds is not None:
+            options.append(f"--deadline={seconds}")
         with machine:
             code = pytest.main(
-                ["-p", "agent_box_harness", "-p", "no:cacheprovider",
-                 f"--basetemp={Path(name) / 'pytest'}", *arguments, scenario],
+                ["-p", "agent_box_harness", "-p", "no:cacheprovider", *options, *arguments,
+                 scenario],
                 plugins=[_Plugin(install)],
             )  # fmt: skip
     if code != pytest.ExitCode.OK:
