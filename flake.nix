@@ -16,9 +16,12 @@
     let
       inherit (nixpkgs) lib;
 
-      eachSystem =
-        make:
-        lib.genAttrs [ "x86_64-linux" "aarch64-linux" ] (system: make nixpkgs.legacyPackages.${system});
+      systems = [
+        "x86_64-linux"
+        "aarch64-linux"
+      ];
+
+      eachSystem = make: lib.genAttrs systems (system: make nixpkgs.legacyPackages.${system});
 
       hostNames = [
         "bare-metal"
@@ -26,17 +29,30 @@
         "vm"
       ];
 
-      hostOn =
-        system: name:
-        lib.nixosSystem {
-          inherit system;
-          modules = [
-            self.nixosModules.default
-            ./hosts/${name}.nix
-          ];
-        };
+      # Every host and every instance of nixpkgs once, however many outputs use it: what
+      # evaluates for one output stays in memory until the last.
+      hosts = lib.genAttrs systems (
+        system:
+        lib.genAttrs hostNames (
+          name:
+          lib.nixosSystem {
+            inherit system;
+            modules = [
+              self.nixosModules.default
+              ./hosts/${name}.nix
+            ];
+          }
+        )
+      );
 
-      hostsOn = system: lib.genAttrs hostNames (hostOn system);
+      agentPackages = lib.genAttrs systems (
+        system:
+        import agent-nixpkgs {
+          inherit system;
+          # The only agent that is not free software.
+          config.allowUnfreePredicate = package: lib.getName package == "claude-code";
+        }
+      );
     in
     {
       nixosModules = {
@@ -44,18 +60,14 @@
           { lib, pkgs, ... }:
           {
             imports = [ ./modules ];
-            services.agent-box.agentPackages = lib.mkDefault (
-              import agent-nixpkgs {
-                inherit (pkgs.stdenv.hostPlatform) system;
-                # The only agent that is not free software.
-                config.allowUnfreePredicate = package: lib.getName package == "claude-code";
-              }
-            );
+            services.agent-box.agentPackages =
+              lib.mkDefault
+                agentPackages.${pkgs.stdenv.hostPlatform.system};
           };
         default = self.nixosModules.agent-box;
       };
 
-      nixosConfigurations = hostsOn "x86_64-linux";
+      nixosConfigurations = hosts.x86_64-linux;
 
       overlays.default = final: _: {
         agent-box = final.callPackage ./pkgs/agent-box/package.nix { };
@@ -67,7 +79,7 @@
         pkgs:
         let
           inherit (pkgs.stdenv.hostPlatform) system;
-          inherit ((hostOn system "vm").config.system.build) images;
+          inherit (hosts.${system}.vm.config.system.build) images;
         in
         {
           agent-box = pkgs.callPackage ./pkgs/agent-box/package.nix { };
@@ -83,7 +95,7 @@
         pkgs:
         import ./nixos-tests/checks.nix {
           inherit lib pkgs self;
-          hosts = hostsOn pkgs.stdenv.hostPlatform.system;
+          hosts = hosts.${pkgs.stdenv.hostPlatform.system};
         }
       );
 
@@ -91,7 +103,7 @@
         pkgs:
         import ./nixos-tests/apps.nix {
           inherit lib nixpkgs pkgs;
-          vm = hostOn pkgs.stdenv.hostPlatform.system "vm";
+          inherit (hosts.${pkgs.stdenv.hostPlatform.system}) vm;
         }
       );
 

@@ -23,6 +23,9 @@
   users.users.agent.initialPassword = "agent-box";
   services.getty.autologinUser = "agent";
 
+  # Nobody configures NixOS from inside of it, and the manual is a tenth of its evaluation.
+  documentation.nixos.enable = lib.mkDefault false;
+
   # `nix run .#try`: a throwaway machine in this terminal, attached to the session.
   virtualisation.vmVariant = {
     virtualisation = {

@@ -30,7 +30,30 @@ let
       ++ lib.optional (lib.hasInfix "browser.needed()" source) "browser"
     );
 
-  inherit ((import ./needs.nix { inherit lib pkgs; })) settingsOf;
+  inherit ((import ./needs.nix { inherit lib pkgs; })) memorySizes settingsOf;
+
+  # Machines differ in their memory only. Each is evaluated once, whatever the number
+  # of tests: a whole NixOS takes half a gigabyte.
+  machines = lib.mapAttrs (
+    size: memorySize:
+    (pkgs.testers.runNixOSTest {
+      name = "agent-box-machine-${size}";
+      nodes.machine = {
+        imports = [
+          module
+          ../hosts/test.nix
+          ./guest.nix
+        ];
+        virtualisation = {
+          inherit memorySize;
+          cores = 2;
+          # Nobody else is on its network.
+          vlans = [ ];
+        };
+      };
+      testScript = "";
+    }).nodes.machine.system.build.vm
+  ) memorySizes;
 
   testOf =
     file:
@@ -38,26 +61,12 @@ let
       settings = settingsOf file (needsOf file);
       # Seconds: a boot with KVM takes about twenty.
       globalTimeout = 5400;
-      node = {
-        imports = [
-          module
-          ../hosts/test.nix
-        ];
-        virtualisation = {
-          cores = 2;
-          memorySize = 2048;
-        };
-      };
     in
     pkgs.testers.runNixOSTest {
       name = "agent-box-${nameOf file}";
       inherit globalTimeout;
-      nodes = {
-        machine = {
-          imports = [ node ] ++ settings.modules;
-        };
-      }
-      // lib.genAttrs settings.otherNodes (_: node);
+      # The script starts the machine, which is none of this test alone.
+      nodes = { };
       extraPythonPackages =
         python:
         [ (python.callPackage ../harness/package.nix { python3Packages = python; }) ]
@@ -65,11 +74,13 @@ let
       testScript =
         lib.replaceStrings
           [
+            "@start@"
             "@scenario@"
             "@environment@"
             "@seconds@"
           ]
           [
+            (lib.getExe machines.${settings.size})
             "${folder}/${file}"
             "${pkgs.writeText "environment.json" (builtins.toJSON settings.environment)}"
             (toString globalTimeout)

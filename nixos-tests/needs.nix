@@ -1,16 +1,13 @@
-# What a machine of a NixOS test gets for each need that a scenario declares. A need
+# What the NixOS test of a file gets for each need that a scenario in it declares. A need
 # that is not listed is an error: somebody has to decide what it takes.
 { lib, pkgs }:
 let
   # Everything below is what a virtual machine with a kernel of its own has anyway.
   given = {
-    modules = [ ];
-    otherNodes = [ ];
+    size = "small";
     pythonPackages = _: [ ];
     environment = { };
   };
-
-  memory = size: { virtualisation.memorySize = lib.mkForce size; };
 
   table = {
     kernel = given;
@@ -19,7 +16,6 @@ let
     pids-limits = given;
     power-cut = given;
     reboot = given;
-    setuid = given;
     zram = given;
 
     # A small ACME issuer, and what makes a certificate for it.
@@ -36,7 +32,7 @@ let
 
     # The CLIs come with the module; they are large when they run.
     agents = given // {
-      modules = [ (memory 4096) ];
+      size = "large";
     };
 
     # On the driver's side, against a port of the machine.
@@ -44,14 +40,15 @@ let
       pythonPackages = python: [ python.playwright ];
       environment = import ./browser.nix { inherit lib pkgs; };
     };
-
-    # A second box on the same network, to attack the first one from.
-    two-nodes = given // {
-      otherNodes = [ "peer" ];
-    };
   };
 in
 {
+  # MiB of the machines that there are.
+  memorySizes = {
+    small = 2048;
+    large = 4096;
+  };
+
   settingsOf =
     file: needs:
     let
@@ -62,8 +59,7 @@ in
     in
     {
       inherit needs;
-      modules = lib.unique (lib.concatMap (settings: settings.modules) each);
-      otherNodes = lib.unique (lib.concatMap (settings: settings.otherNodes) each);
+      size = if lib.any (settings: settings.size == "large") each then "large" else "small";
       pythonPackages = python: lib.concatMap (settings: settings.pythonPackages python) each;
       environment = lib.mergeAttrsList (map (settings: settings.environment) each);
     };

@@ -34,11 +34,5 @@ def test_tools(box: Box):
     assert wrong == []
 
 
-def test_readme(pytestconfig: pytest.Config):
-    """The README shows the table that is asserted above."""
-    readme = (pytestconfig.rootpath / "README.md").read_text()
-    assert tools.between_markers(readme) == tools.markdown()
-
-
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())

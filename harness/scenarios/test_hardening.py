@@ -162,14 +162,6 @@ def test_exposure(box: Box, measured: Callable[[str, float], None]):
     assert {unit: score for unit, score in found.items() if score > CEILINGS[unit]} == {}
 
 
-def test_readme(pytestconfig: pytest.Config):
-    """The README shows the figures that are asserted above."""
-    readme = (pytestconfig.rootpath / "README.md").read_text()
-    shown = readme.partition("<!-- exposure -->")[2].partition("<!-- /exposure -->")[0]
-    rows = [f"| `{unit}` | {score} |" for unit, score in CEILINGS.items()]
-    assert shown.strip().splitlines()[2:] == rows
-
-
 @pytest.mark.shared
 def test_one_tmp(box: Box):
     """A directory in /tmp that a session names is the same for the supervisor."""

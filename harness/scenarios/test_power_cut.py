@@ -233,7 +233,7 @@ def _furnish(box: Box) -> None:
 
 def _install(box: Box) -> None:
     """Put the agent into the place of claude, and the program that obeys the witness."""
-    command = box.document["agents"]["claude"]["command"]
+    command = box.agent_link("claude")
     box.succeed(
         "cat >/opt/brief-agent; chmod 755 /opt/brief-agent; "
         f"mkdir -p {Path(command).parent}; ln -sfn /opt/brief-agent {command}",

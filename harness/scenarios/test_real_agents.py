@@ -64,8 +64,8 @@ def test_waits_for_sign_in(box: Box, agent: str, measured: Callable[[str, float]
     box.expect_in(lines[0], SIGN_IN[agent])
     # The real program, not something that stands in for it, and none of its helpers died.
     assert outside.alive(box, view["pid"])
-    command = box.document["agents"][name]["command"]
-    box.expect_in(box.run(f"readlink -f {command}").check(), f"/{name}/node_modules/")
+    real = "/nix/store/" if box.kind == "nixos" else f"/{name}/node_modules/"
+    box.expect_in(box.run(f"readlink -f {box.agent_link(name)}").check(), real)
     box.ctl(USER, f"rm real-{name}").check()
     assert not outside.alive(box, view["pid"])
 

@@ -26,6 +26,12 @@ class Driver:
     def connect(self):
         pass
 
+    def crash(self):
+        self.booted = False
+
+    def wait_for_shutdown(self):
+        assert not self.booted
+
     def get_console_log(self):
         return "console"
 

@@ -29,10 +29,10 @@ PREPEND = Path(NIXPKGS, "nixos/lib/test-script-prepend.py")
 TY = shutil.which("ty") or shutil.which("ty", path=str(Path(sys.executable).parent))
 
 
-def script_for(scenario: Path, environment: Path) -> str:
+def script_for(start: Path, scenario: Path, environment: Path) -> str:
     """The test script as nixos-tests/default.nix writes it."""
     text = SCRIPT.read_text()
-    given = {"scenario": scenario, "environment": environment, "seconds": SECONDS}
+    given = {"start": start, "scenario": scenario, "environment": environment, "seconds": SECONDS}
     assert sorted(re.findall(r"@([a-z]+)@", text)) == sorted(given)
     for name, value in given.items():
         text = text.replace(f"@{name}@", str(value))
@@ -53,10 +53,10 @@ def portable_guest(folder: Path) -> tuple[Path, Path]:
     return image.driver_script(folder, name="machine"), environment
 
 
-def run_driver(folder: Path, start: Path, script: Path) -> subprocess.CompletedProcess[str]:
-    """Start the driver with the configuration that NixOS would write for one machine."""
+def run_driver(folder: Path, script: Path) -> subprocess.CompletedProcess[str]:
+    """Start the driver with the configuration that NixOS writes for a test without nodes."""
     config = {
-        "vms": {"machine": {"name": "machine", "start_script": str(start)}},
+        "vms": {},
         "containers": {},
         "vlans": [],
         "global_timeout": SECONDS,
@@ -95,8 +95,10 @@ def test_it_drives_the_portable_guest(tmp_path):
     shutil.copytree(REPO / "harness/scenarios", scenarios)
     before = files_in(scenarios)
     script = tmp_path / "script.py"
-    script.write_text("\n".join(script_for(scenarios / name, environment) for name in SCENARIOS))
-    result = run_driver(tmp_path, start, script)
+    script.write_text(
+        "\n".join(script_for(start, scenarios / name, environment) for name in SCENARIOS)
+    )
+    result = run_driver(tmp_path, script)
     assert result.returncode == 0, result.stdout[-8000:]
     passed = [int(count) for count in re.findall(r"=+ (\d+) passed.* in [0-9.]+s", result.stdout)]
     defined = [
@@ -116,33 +118,27 @@ def test_it_reports_a_scenario_that_fails(tmp_path):
         "def test_failing(box):\n    box.succeed('systemctl is-active no.service')\n"
     )
     script = tmp_path / "script.py"
-    script.write_text(script_for(failing, environment))
-    result = run_driver(tmp_path, start, script)
+    script.write_text(script_for(start, failing, environment))
+    result = run_driver(tmp_path, script)
     assert result.returncode == 1
     assert "ended with pytest status 1" in result.stdout
     assert "no.service" in result.stdout
 
 
-def with_types(script: str, machines: str) -> str:
-    """What the driver checks: its own definitions, the machines, the script."""
-    return f"{PREPEND.read_text()}{machines}\n{script}"
+def with_types(script: str) -> str:
+    """What the driver checks: its own definitions, no machines, the script."""
+    return f"{PREPEND.read_text()}\n{script}"
 
 
 @pytest.mark.skipif(
     not PREPEND.is_file() or TY is None,
     reason="needs ty, and AGENT_BOX_NIXPKGS=PATH of a nixpkgs checkout",
 )
-@pytest.mark.parametrize(
-    ("file", "machines"),
-    [
-        ("scenario.py", "machine = create_fake_qemu_machine()"),
-        ("image.py", ""),
-    ],
-)
-def test_scripts_pass_the_checks_of_the_driver(tmp_path, file, machines):
+@pytest.mark.parametrize("file", ["scenario.py", "image.py"])
+def test_scripts_pass_the_checks_of_the_driver(tmp_path, file):
     """The same two commands as in nixpkgs, nixos/lib/testing/driver.nix."""
     checked = tmp_path / "testScriptWithTypes"
-    checked.write_text(with_types((REPO / "nixos-tests" / file).read_text(), machines))
+    checked.write_text(with_types((REPO / "nixos-tests" / file).read_text()))
     driver = Path(NIXPKGS, "nixos/lib/test-driver/src")
     site = [str(path) for path in Path(str(DRIVER)).parents[1].glob("lib/python*/site-packages")]
     paths = [word for path in [str(driver), *site] for word in ("--extra-search-path", path)]

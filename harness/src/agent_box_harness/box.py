@@ -282,7 +282,7 @@ class Box:
         It is signed in for every user, unless told otherwise: no prompt reaches an agent that
         is not.
         """
-        command = self._agent_command(agent)
+        command = self.agent_link(agent)
         self.machine.write_file(STUB_PATH, STUB_SOURCE.read_bytes(), mode=0o755)
         self.remember_real(agent)
         self.machine.succeed(
@@ -305,18 +305,18 @@ class Box:
     def remember_real(self, agent: str) -> None:
         """Note where the real CLI is, for `use_real`, before something takes its place."""
         if agent not in self._real_commands:
-            command = shlex.quote(self._agent_command(agent))
+            command = shlex.quote(self.agent_link(agent))
             self._real_commands[agent] = self.run(f"readlink {command}").out
 
     def use_real(self, agent: str) -> None:
         """Put the real CLI back after `use_stub`."""
-        command, real = self._agent_command(agent), self._real_commands.pop(agent, "")
+        command, real = self.agent_link(agent), self._real_commands.pop(agent, "")
         if real:
             self.machine.succeed(f"ln -sfn {shlex.quote(real)} {shlex.quote(command)}")
 
     def remove_agent(self, agent: str) -> None:
         """Take a CLI's binary away (what a broken installation looks like)."""
-        command = self._agent_command(agent)
+        command = self.agent_link(agent)
         self.remember_real(agent)
         self.machine.succeed(f"rm -f {shlex.quote(command)}")
 
@@ -344,9 +344,17 @@ class Box:
         self.machine.succeed(f"install -d -m 0700 -o {user} -g {user} {folder}")
         self.machine.write_file(f"{folder}/{name}", text, mode=0o600, owner=f"{user}:{user}")
 
-    def _agent_command(self, agent: str) -> str:
+    def agent_link(self, agent: str) -> str:
+        """The symbolic link that decides which program the box runs as an agent.
+
+        It is the command of the box, or what that leads to where it is in the Nix store, which
+        nobody can write to.
+        """
         try:
-            return str(self.document["agents"][agent]["command"])
+            command = str(self.document["agents"][agent]["command"])
+            if not command.startswith("/nix/store/"):
+                return command
+            return self.machine.succeed(f"readlink {shlex.quote(command)}").strip()
         except KeyError:
             known = ", ".join(self.document["agents"])
             raise RequestFailedError(f"this box has no agent {agent} (it has {known})") from None

@@ -42,7 +42,7 @@ _INPUT = "/run/agent-box-harness.stdin"
 
 
 class NixosMachine(ShellTransfer, Machine):
-    """The NixOS test driver's machine as a `Machine`. The driver starts and ends it."""
+    """The NixOS test driver's machine as a `Machine`."""
 
     kind = "nixos"
     capabilities = ALL_CAPABILITIES
@@ -74,10 +74,7 @@ class NixosMachine(ShellTransfer, Machine):
 
         The start script makes the disk anew, and whatever else it puts beside it.
         """
-        # It may have ended by itself, and then takes no orders any more.
-        with contextlib.suppress(OSError):
-            self.driver.crash()
-        self.driver.wait_for_shutdown()
+        self._switch_off()
         self._forwards.clear()
         self.history.clear()
         for path in Path(self.driver.state_dir).iterdir():
@@ -85,6 +82,12 @@ class NixosMachine(ShellTransfer, Machine):
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+    def _switch_off(self) -> None:
+        # It may have ended by itself, and then takes no orders any more.
+        with contextlib.suppress(OSError):
+            self.driver.crash()
+        self.driver.wait_for_shutdown()
 
     def is_up(self) -> bool:
         """See `Machine.is_up`."""
@@ -109,9 +112,12 @@ class NixosMachine(ShellTransfer, Machine):
         self.driver.connect()
 
     def close(self) -> None:
-        """Write the console log; the machine belongs to the driver."""
+        """Write the console log and switch off: the driver would wait for it for ever."""
+        if not self.is_up():
+            return
         with contextlib.suppress(OSError):
             self.serial_log.write_text(self.console())
+        self._switch_off()
 
     def console(self) -> str:
         """See `Machine.console`."""

@@ -28,7 +28,7 @@ class Vendors:
         """Put the stub in the place of these CLIs."""
         self.box.write_file(PLACE, SOURCE.read_bytes(), mode=0o755)
         for name in names:
-            command = GH if name == "gh" else self.box.document["agents"][name]["command"]
+            command = GH if name == "gh" else self.box.agent_link(name)
             if name != "gh":
                 self.box.remember_real(name)
             self.box.succeed(

@@ -43,7 +43,8 @@ def write_start_script(options: QemuOptions, directory: Path, name: str = "box")
     script.write_text(
         "#!/bin/sh -e\n"
         f"[ -e {name}.qcow2 ] || {shlex.join(make_disk)} {name}.qcow2\n"
-        f'exec {shlex.join(argv)} "$@" $QEMU_OPTS\n'
+        # The driver ends the shell that it started, which may be the parent of this process.
+        f'exec setpriv --pdeathsig TERM {shlex.join(argv)} "$@" $QEMU_OPTS\n'
     )
     script.chmod(0o755)
     return script
