@@ -60,9 +60,7 @@
           { lib, pkgs, ... }:
           {
             imports = [ ./modules ];
-            services.agent-box.agentPackages =
-              lib.mkDefault
-                agentPackages.${pkgs.stdenv.hostPlatform.system};
+            services.agent-box.agentPackages = lib.mkDefault agentPackages.${pkgs.stdenv.hostPlatform.system};
           };
         default = self.nixosModules.agent-box;
       };

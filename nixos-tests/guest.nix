@@ -39,6 +39,9 @@ in
   environment.systemPackages = [
     pkgs.libcap
     pkgs.nftables
+    pkgs.openssl
+    # A small ACME issuer.
+    pkgs.pebble
   ];
 
   # The real CLIs, until a scenario says otherwise, and the first line of its programs.

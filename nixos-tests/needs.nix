@@ -2,7 +2,7 @@
 # that is not listed is an error: somebody has to decide what it takes.
 { lib, pkgs }:
 let
-  # Everything below is what a virtual machine with a kernel of its own has anyway.
+  # Everything below is what a virtual machine with a kernel of its own has, or guest.nix gives it.
   given = {
     size = "small";
     pythonPackages = _: [ ];
@@ -10,6 +10,7 @@ let
   };
 
   table = {
+    acme-issuer = given;
     kernel = given;
     memory-limits = given;
     network = given;
@@ -17,18 +18,6 @@ let
     power-cut = given;
     reboot = given;
     zram = given;
-
-    # A small ACME issuer, and what makes a certificate for it.
-    acme-issuer = given // {
-      modules = [
-        {
-          environment.systemPackages = [
-            pkgs.openssl
-            pkgs.pebble
-          ];
-        }
-      ];
-    };
 
     # The CLIs come with the module; they are large when they run.
     agents = given // {

@@ -120,6 +120,9 @@ class Disk:
     def wait_for_shutdown(self):
         self.booted = False
 
+    def get_console_log(self):
+        return "console"
+
     def forward_port(self, host, guest):
         self.forwards.append((host, guest))
 
@@ -145,6 +148,9 @@ def test_each_scenario_gets_a_machine_that_never_ran(guests, tmp_path, end):
     driver.dead = end == "has died"
     again = guests.fresh("test", frozenset(), tmp_path, cold=False)
     assert again.is_up()
+    assert not machine.is_up()
+    machine.close()
+    assert again.is_up()
     assert disk.read_text() == ""
     assert [path.name for path in driver.state_dir.iterdir()] == ["machine.qcow2"]
 
@@ -157,3 +163,49 @@ def test_forwarded_ports_outlive_a_power_cut_but_not_the_scenario(guests, tmp_pa
     assert machine.driver.forwards == [(host, 443)]
     guests.fresh("test", frozenset(), tmp_path, cold=False)
     assert machine.driver.forwards == []
+
+
+SHARERS = """
+import pytest
+
+def disk(box):
+    return box.machine.driver.state_dir / "machine.qcow2"
+
+
+@pytest.mark.shared
+def test_one(box):
+    disk(box).write_text("of those who share")
+
+
+@pytest.mark.shared
+def test_two(box):
+    assert disk(box).read_text() == "of those who share"
+
+
+def test_alone(box):
+    assert disk(box).read_text() == ""
+    disk(box).write_text("of who is alone")
+
+
+@pytest.mark.shared
+def test_three(box):
+    assert box.machine.is_up()
+    assert disk(box).read_text() == ""
+"""
+
+
+def test_those_who_share_get_another_when_theirs_went_to_somebody_else(tmp_path):
+    scenario = tmp_path / "test_scenario.py"
+    scenario.write_text(SHARERS)
+    (tmp_path / "state").mkdir()
+    paths = [str(Path(__file__).parent), str(Path(nixos.__file__).parents[1])]
+    script = (
+        SCRIPT.format(paths=paths, scenario=str(scenario))
+        .replace("import Driver", "import Disk, Path")
+        .replace("Driver()", f"Disk(Path({str(tmp_path / 'state')!r}))")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout

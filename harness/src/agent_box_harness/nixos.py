@@ -57,6 +57,7 @@ class NixosMachine(ShellTransfer, Machine):
         self.time_factor = float(known or (1.0 if Path("/dev/kvm").exists() else 8.0))
         self.history = []
         self._forwards: dict[int, int] = {}
+        self._lost = False
         workdir.mkdir(parents=True, exist_ok=True)
         self.serial_log = workdir / "serial.log"
 
@@ -64,24 +65,27 @@ class NixosMachine(ShellTransfer, Machine):
         """See `Machine.start`."""
         if self.is_up():
             return
+        if self._lost:
+            raise MachineError("the driver has one machine, and another scenario has it now")
         # Otherwise the driver makes a reboot end the machine.
         self.driver.start(allow_reboot=True)
         for host, guest in self._forwards.items():
             self.driver.forward_port(host, guest)
 
-    def renew(self) -> None:
-        """Make it the machine that it was before its first start: off, and nothing on its disk.
+    def renewed(self, workdir: Path) -> NixosMachine:
+        """Return the machine that it was before its first start: off, and nothing on its disk.
 
-        The start script makes the disk anew, and whatever else it puts beside it.
+        The start script makes the disk anew, and whatever else it puts beside it. This object is
+        that of a machine which is gone.
         """
         self._switch_off()
-        self._forwards.clear()
-        self.history.clear()
+        self._lost = True
         for path in Path(self.driver.state_dir).iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
+        return NixosMachine(self.driver, workdir)
 
     def _switch_off(self) -> None:
         # It may have ended by itself, and then takes no orders any more.
@@ -91,7 +95,7 @@ class NixosMachine(ShellTransfer, Machine):
 
     def is_up(self) -> bool:
         """See `Machine.is_up`."""
-        return bool(self.driver.booted)
+        return not self._lost and bool(self.driver.booted)
 
     def connect(self, timeout: float = BOOT_TIMEOUT) -> None:
         """See `Machine.connect`; the driver waits as long as it does."""
@@ -188,7 +192,7 @@ class NixosGuests:
     def fresh(self, host: str, needs: frozenset[str], workdir: Path, *, cold: bool) -> Machine:
         """Return the machine as new, booting unless `cold`, then ready."""
         if self._lent:
-            self.machine.renew()
+            self.machine = self.machine.renewed(workdir)
         self._lent = True
         self.machine.start()
         if not cold:
@@ -253,20 +257,22 @@ def run(
             os.environ["HOME"] = name
         out = os.environ.get("out", "")  # noqa: SIM112 - the name that Nix gives it
         workdir = Path(out) if out and Path(out).is_dir() else Path(name)
-        machine = NixosMachine(driver_globals.get("machine", machines[0]), workdir)
+        guests = NixosGuests(NixosMachine(driver_globals.get("machine", machines[0]), workdir))
 
         def install(config: pytest.Config) -> None:
-            config.stash[plugin.guests_key] = cast("Guests", NixosGuests(machine))
+            config.stash[plugin.guests_key] = cast("Guests", guests)
 
         # Nothing goes beside the scenario, which may be in the store.
         options = [f"--basetemp={Path(name) / 'pytest'}", f"--box-reports={workdir / 'reports'}"]
         if seconds is not None:
             options.append(f"--deadline={seconds}")
-        with machine:
+        try:
             code = pytest.main(
                 ["-p", "agent_box_harness", "-p", "no:cacheprovider", *options, *arguments,
                  scenario],
                 plugins=[_Plugin(install)],
             )  # fmt: skip
+        finally:
+            guests.machine.close()
     if code != pytest.ExitCode.OK:
         raise RequestFailedError(f"scenario {scenario} ended with pytest status {int(code)}")

@@ -318,7 +318,7 @@ def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
         return
     marker, *_ = key
     lent = item.config.stash[lent_key][marker]
-    if lent.key != key or lent.machine is None:
+    if lent.key != key or lent.machine is None or not lent.machine.is_up():
         lent.end()
         lent.machine = lent.stack.enter_context(fresh())
         lent.key = key

@@ -73,5 +73,4 @@ def _for(box: Box, user: str, text: str) -> str:
 
 
 def _commands(box: Box) -> dict[str, str]:
-    agents = box.document["agents"]
-    return {name: shlex.quote(str(agent["command"])) for name, agent in agents.items()}
+    return {name: shlex.quote(box.agent_link(name)) for name in box.document["agents"]}
