@@ -334,6 +334,9 @@ let
     "a browser" = web { };
     "updates by the only user" = update { };
     "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
+    "a second issuer of certificates" = web {
+      acmeFallbackDirectory = "https://acme.zerossl.com/v2/DV90";
+    };
     "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };
     "webhooks of a repository of one's own" = web { } // {
       webhook = {
@@ -352,6 +355,28 @@ let
     "the sudo command of the README" = sudo "/run/current-system/sw/bin/systemctl reload caddy.service";
     "a sudo command with an escaped colon" = sudo "/run/current-system/sw/bin/true a\\:b";
     "a sudo command without arguments" = sudo "/run/current-system/sw/bin/reboot \"\"";
+  };
+
+  # Ports that the firewall opens.
+  opened = {
+    "HTTPS alone" = {
+      web = { };
+      tcp = [ 443 ];
+      udp = [ ];
+    };
+    "HTTP, which leads to HTTPS" = {
+      web.redirectHttp = true;
+      tcp = [
+        443
+        80
+      ];
+      udp = [ ];
+    };
+    "HTTP/3" = {
+      web.http3 = true;
+      tcp = [ 443 ];
+      udp = [ 443 ];
+    };
   };
 
   # What must not be there at all, with a setting that leaves it out.
@@ -384,6 +409,20 @@ let
       units != [ ] || route || listed
     ) "${name}: found ${builtins.toJSON units}, route ${lib.boolToString route}";
 
+  judgeOpened =
+    name: case:
+    let
+      config = evaluated { } (web case.web);
+      inherit (config.networking) firewall;
+      found = {
+        tcp = firewall.allowedTCPPorts;
+        udp = firewall.allowedUDPPorts;
+      };
+    in
+    lib.optional (
+      found != { inherit (case) tcp udp; }
+    ) "${name}: the firewall opens ${builtins.toJSON found}";
+
   judgeRefused =
     name: case:
     let
@@ -413,3 +452,4 @@ lib.concatLists (lib.mapAttrsToList judgeRefused refused)
 ++ lib.concatLists (lib.mapAttrsToList judgeWarned warned)
 ++ lib.concatLists (lib.mapAttrsToList judgeAccepted accepted)
 ++ lib.concatLists (lib.mapAttrsToList judgeAbsent absent)
+++ lib.concatLists (lib.mapAttrsToList judgeOpened opened)
