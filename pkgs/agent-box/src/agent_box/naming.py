@@ -20,6 +20,9 @@ MAX_LENGTH = 150
 SHELL = "shell"
 """The agent id that stands for the user's login shell; always there."""
 
+TMUX_SOCKET = "agent-box"
+"""How the tmux server of each user is called, as `tmux -L` takes it."""
+
 _CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _LAST_COUNTER = 9
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from agent_box import intent, naming
 from agent_box.errors import AgentBoxError, InternalError, NotFoundError, UsageError
 from agent_box.registry import Document, Store
-from agent_box.tmux import SOCKET
 from agent_box.views import unmanaged
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def _tmux(user: User, box: Box, *args: str) -> subprocess.CompletedProcess[str] 
     env = {"TMUX_TMPDIR": str(user.runtime_dir), "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
     try:
         return subprocess.run(
-            [box.programs.tmux, "-N", "-u", "-L", SOCKET, *args],
+            [box.programs.tmux, "-N", "-u", "-L", naming.TMUX_SOCKET, *args],
             env=env,
             capture_output=True,
             text=True,

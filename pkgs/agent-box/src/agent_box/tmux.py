@@ -14,11 +14,12 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent_box.naming import TMUX_SOCKET
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SOCKET = "agent-box"
 CHANNEL = "agent-box-event"
 """The `wait-for` channel that the hooks of our tmux.conf signal."""
 
@@ -114,7 +115,7 @@ class Tmux:
     @property
     def socket_path(self) -> Path:
         """The server's socket."""
-        return self.tmpdir / f"tmux-{os.getuid()}" / SOCKET
+        return self.tmpdir / f"tmux-{os.getuid()}" / TMUX_SOCKET
 
     async def run(
         self,
@@ -129,7 +130,7 @@ class Tmux:
         """
         process = await asyncio.create_subprocess_exec(
             self.binary,
-            *("-N", "-u", "-L", SOCKET),
+            *("-N", "-u", "-L", TMUX_SOCKET),
             *args,
             stdin=asyncio.subprocess.PIPE if data is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from agent_box.session_cli.context import Context
 
-SOCKET = "agent-box"
-"""The `-L` name of every tmux server of the box."""
-
 DEFAULT = "main"
 """The session that `attach` without a name prefers."""
 
@@ -83,7 +80,7 @@ def command(tmux: str, runtime_dir: Path, name: str, arguments: argparse.Namespa
     return [
         tmux,
         *([] if utf8 else ["-u"]),
-        *("-L", SOCKET, "-N", verb),
+        *("-L", naming.TMUX_SOCKET, "-N", verb),
         *(["-r"] if arguments.read_only else []),
         *("-t", f"={name}"),
     ]
@@ -92,7 +89,7 @@ def command(tmux: str, runtime_dir: Path, name: str, arguments: argparse.Namespa
 def in_same_server(runtime_dir: Path) -> bool:
     """Tell whether this process runs in a pane of the user's own agent-box server."""
     socket = os.environ.get("TMUX", "").partition(",")[0]
-    ours = runtime_dir / f"tmux-{os.getuid()}" / SOCKET
+    ours = runtime_dir / f"tmux-{os.getuid()}" / naming.TMUX_SOCKET
     with contextlib.suppress(OSError):
         return bool(socket) and ours.samefile(socket)
     return False

@@ -21,7 +21,6 @@ from agent_box import config, naming
 from agent_box.control_client import Client, SupervisorDown, SupervisorGone, SupervisorSilent
 from agent_box.errors import AgentBoxError, ConflictError, NotFoundError
 from agent_box.terminal import watch
-from agent_box.tmux import SOCKET
 
 LIVE = Path("/run/agent-box-gate/live")
 """A file for each login that lives; `AGENT_BOX_LIVE` overrides it."""
@@ -158,12 +157,12 @@ def _explanation(view: dict[str, Any]) -> str:
 
 def attach_command(tmux: str, name: str) -> list[str]:
     """Return the command that shows session `name`. It never starts a server."""
-    return [tmux, "-u", "-T", FEATURES, "-L", SOCKET, "-N", "attach", "-t", f"={name}"]
+    return [tmux, "-u", "-T", FEATURES, "-L", naming.TMUX_SOCKET, "-N", "attach", "-t", f"={name}"]
 
 
 def expect(tmux: str, name: str, environment: dict[str, str]) -> None:
     """Raise `Refusal` unless tmux has a session of exactly that name."""
-    ask = [tmux, "-L", SOCKET, "-N", "has-session", "-t", f"={name}"]
+    ask = [tmux, "-L", naming.TMUX_SOCKET, "-N", "has-session", "-t", f"={name}"]
     try:
         done = subprocess.run(
             ask, env=environment, capture_output=True, timeout=_PATIENCE, check=False
