@@ -24,8 +24,8 @@ TESTS_FAILED = 1
 """pytest's exit status when tests failed, as opposed to a run that came to nothing."""
 
 CORES = os.cpu_count() or 1
-PARALLEL = ("-n", str(min(3 * CORES, 12)), "--dist", "worksteal")
-"""Unit tests wait for processes, sockets and time more than they compute."""
+PARALLEL = ("-n", str(min(2 * CORES, 8)), "--dist", "worksteal")
+"""Unit tests wait more than they compute; with still more at once, those about time fail."""
 GUESTS = ("-n", str(min(CORES + 1, 8)), "--dist", "worksteal")
 """A guest waits some of the time; many more of them would be slower than scenarios expect."""
 PREPARE = (
