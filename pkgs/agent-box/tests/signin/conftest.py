@@ -91,6 +91,7 @@ class Stand:
             tmux=self.tmux,
             server="running",
             foreign={},
+            sessions={},
             look=look,
             wake=lambda: None,
             lifecycle=Lifecycle(self.box, self.user, self.tmux, None),  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +30,27 @@ def credential(stand, path=".claude/.credentials.json", text='{"token": "of befo
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return file
+
+
+async def test_a_credential_that_its_vendor_refuses(stand):
+    """The CLI calls it good; a session found out that it is not, until somebody signs in again."""
+    stand.steer("claude", ask=ASK, raw=True)
+    (stand.home / ".claude").mkdir(exist_ok=True)
+    (stand.home / ".claude/.credentials.json").write_text('{"token": "expired"}')
+    card = await stand.until("claude", "connected")
+    assert card["error"] is None
+    entry = SimpleNamespace(agent="claude")
+    session = SimpleNamespace(name="work", alive=True, last_call="refused", entry=entry)
+    stand.supervisor.sessions["work"] = session
+    card = await stand.card("claude")
+    assert card["state"] == "connected"
+    assert card["error"] == "refused when session 'work' used it; sign in again"
+    await stand.start("claude")
+    await stand.until("claude", "waiting")
+    await stand.code("claude", "code")
+    card = await stand.until("claude", "connected")
+    assert card["error"] is None
+    assert session.last_call is None
 
 
 @pytest.mark.parametrize("form", ["plain", "hard", "osc8"])

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import re
-import shlex
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +20,7 @@ from agent_box.errors import ConflictError, InternalError, UsageError
 from agent_box.remote import place
 from agent_box.signin import screen
 from agent_box.signin.flows import FLOWS, GITHUB
+from agent_box.supervisor.words import Words
 from agent_box.tmux import TmuxDownError, TmuxError
 
 if TYPE_CHECKING:
@@ -48,12 +47,6 @@ SETTLE = 1.0
 
 AGAIN = 3.0
 """Seconds after which a question with one answer is answered again."""
-
-FRESH = 10.0
-"""Seconds that a CLI's word about its sign-in is believed."""
-
-ASKING = 90.0
-"""Seconds for all CLIs together to say whether they are signed in."""
 
 MAX_CODE = 8192
 """Characters of a code or key."""
@@ -89,11 +82,8 @@ class Signin:
         self._attempts: dict[str, Attempt] = {}
         self._closed: set[str] = set()
         """tmux's ids of the panes that were closed from here."""
-        self._probes: dict[str, dict[str, Any]] = {}
-        self._probed = 0.0
-        self._asking: asyncio.Task[None] | None = None
         self._program = str(Path(supervisor.box.programs.launch).with_name("agent-box-signin"))
-        self._results = supervisor.user.runtime_dir / "signin"
+        self._words = Words(supervisor, self._program)
 
     def flows(self) -> list[Flow]:
         """Return the flows of what is installed."""
@@ -104,19 +94,13 @@ class Signin:
     async def connections(self, args: dict[str, Any]) -> dict[str, Any]:
         """Tell how each CLI is connected; with `wait`, once each has said so itself."""
         self.adopt()
-        if args.get("fresh"):
-            if args.get("wait") and self._asking is not None:
-                # What is asked already may be about the time before.
-                await asyncio.wait({self._asking}, timeout=ASKING)
-            self._probed = 0.0
-        asking = self._ask()
-        if args.get("wait") and asking is not None:
-            await asyncio.wait({asking}, timeout=ASKING)
+        quiet = [flow.id for flow in self.flows() if not self._alive(flow.id)]
+        await self._words.ask(quiet, fresh=bool(args.get("fresh")), wait=bool(args.get("wait")))
         return {"connections": [self._card(flow) for flow in self.flows()]}
 
     def _card(self, flow: Flow) -> dict[str, Any]:
         attempt = self._attempts.get(flow.id)
-        known = self._probes.get(flow.id)
+        known = self._words.of(flow.id)
         state = attempt.state if attempt else "checking" if known is None else "idle"
         detail = str(known.get("detail") or "") if known else ""
         if known and (attempt is None or attempt.state not in LIVE):
@@ -130,6 +114,9 @@ class Signin:
             state, attempt = "blocked", None
         menu = attempt.menu if attempt and attempt.state == "choosing" else None
         alive = attempt is not None and attempt.state in LIVE
+        error = attempt.error if attempt else None
+        if state == "connected" and error is None:
+            error = self._refused(flow)
         return {
             "id": flow.id,
             "label": flow.label,
@@ -141,48 +128,25 @@ class Signin:
             "choices": list(menu.choices) if menu else [],
             "selected": menu.selected if menu else None,
             "providers": list(flow.providers),
-            "error": attempt.error if attempt else None,
+            "error": error,
             "shadows": list(known.get("shadows", [])) if known else [],
             "remote": self._remote() if flow.id == "codex" else None,
             "expires": attempt.began + LIFE if attempt and alive else None,
         }
+
+    def _refused(self, flow: Flow) -> str | None:
+        """Return where the vendor refused the login although the CLI calls it good."""
+        for session in self._supervisor.sessions.values():
+            refused = session.alive and session.last_call == "refused"
+            if refused and session.entry.agent == flow.id:
+                return f"refused when session '{session.name}' used it; sign in again"
+        return None
 
     def _remote(self) -> dict[str, Any] | None:
         """Return what the newest pane of remote control shows."""
         panes = place.references(self._supervisor.user.runtime_dir)
         keys = ("session", "state", "text", "url", "code")
         return {key: panes[-1].get(key) for key in keys} if panes else None
-
-    def _ask(self) -> asyncio.Task[None] | None:
-        """Have the CLIs asked, if that was long ago; return the question under way."""
-        if self._asking is not None and not self._asking.done():
-            return self._asking
-        if self._supervisor.server != "running" or time.monotonic() - self._probed < FRESH:
-            return None
-        self._probed = time.monotonic()
-        self._asking = asyncio.create_task(self._probe([flow.id for flow in self.flows()]))
-        return self._asking
-
-    async def _probe(self, names: list[str]) -> None:
-        quiet = [name for name in names if not self._alive(name)]
-        if not quiet:
-            return
-        # The CLIs need network and a just-in-time compiler: they run in the sandbox, as a job of
-        # its tmux server. Whatever a job prints would end up on somebody's screen.
-        command = shlex.join([self._program, "probe", *quiet]) + " >/dev/null 2>&1 || :"
-        try:
-            await self._supervisor.tmux.run("run-shell", command, timeout=ASKING)
-        except TmuxError as error:
-            log.warning("the sign-ins cannot be looked at: %s", error)
-        for name in quiet:
-            self._probes[name] = self._read(name, "probe") or {"connected": None}
-
-    def _read(self, name: str, kind: str) -> dict[str, Any] | None:
-        try:
-            found = json.loads((self._results / f"{name}.{kind}.json").read_bytes())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
 
     def _alive(self, name: str) -> bool:
         attempt = self._attempts.get(name)
@@ -231,7 +195,7 @@ class Signin:
                 "the tmux server of the sandbox does not run, and a sign-in belongs into it; "
                 f"it is started by agent-box-{supervisor.user.name}.service"
             )
-        (self._results / f"{flow.id}.run.json").unlink(missing_ok=True)
+        self._words.forget_run(flow.id)
         attempt = Attempt(flow, time.time())
         self._attempts[flow.id] = attempt
         try:
@@ -268,7 +232,7 @@ class Signin:
             attempt.task.cancel()
         await self._end(flow)
         log.info("sign-in of %s: cancelled", flow.label)
-        self._probed = 0.0
+        self._words.doubt()
 
     async def _end(self, flow: Flow) -> None:
         pane = await self._pane(flow)
@@ -375,22 +339,25 @@ class Signin:
         """Believe what the CLI said at its end, and what it answered when asked afterwards."""
         flow = attempt.flow
         attempt.asks_code, attempt.menu = False, None
-        outcome = self._read(flow.id, "run") or {}
+        outcome = self._words.read(flow.id, "run") or {}
         said = flow.done is None or re.search(flow.done, "\n".join(screen.plain(text))) is not None
         worked = outcome.get("exit") == 0 and outcome.get("connected") is True and said
         with contextlib.suppress(TmuxError):
             await self._end(flow)
         if worked:
             attempt.state, attempt.error = "connected", None
-            self._probes[flow.id] = outcome
+            self._words.take(flow.id, outcome)
             self._attempts.pop(flow.id, None)
+            for session in self._supervisor.sessions.values():
+                if session.entry.agent == flow.id:
+                    session.last_call = None
             log.info("sign-in of %s: connected", flow.label)
         else:
             reason = screen.failure(text, attempt.entered) or f"{flow.label} ended without a word"
             if outcome.get("exit") == 0 and outcome.get("connected") is not True:
                 reason = f"{flow.label} says that nobody is signed in: {reason}"
             self._fail(attempt, "failed", reason)
-        self._probed = 0.0
+        self._words.doubt()
         # Whoever waits for a sign-in to get its prompt is looked at again.
         self._supervisor.wake()
 
