@@ -2,7 +2,8 @@
 """A steerable agent: stands where a real CLI would, and does what a scenario tells it.
 
 It behaves as the real CLIs do where the box depends on it: it takes ``--session-id ID``,
-``--resume ID`` and ``-- PROMPT``, writes its conversation file at the first prompt, refuses
+``--resume ID`` and ``-- PROMPT`` (or what codex, opencode and pi take instead), writes its
+conversation where the real one does at the first prompt, on disk before it goes on, refuses
 to resume a conversation that it does not know, and reads prompts typed or pasted into its
 terminal. Everything that it does is recorded below ``~/.stub``:
 
@@ -43,6 +44,7 @@ from typing import Any
 
 HOME = Path(os.environ.get("HOME", "/"))
 STUB = HOME / ".stub"
+DATABASE = HOME / ".local/share/opencode/opencode.db"
 POLL = 0.2  # seconds between two looks at the command files
 PASTE_START, PASTE_END = b"\x1b[200~", b"\x1b[201~"
 # options of the real CLIs that take a value and mean nothing to the stub
@@ -54,6 +56,7 @@ TAKES_VALUE = {
     "-c",
     "--config",
     "-i",
+    "--extension",
 }
 
 
@@ -127,6 +130,8 @@ class Arguments:
                 self.version = True
             elif word in TAKES_VALUE and words and not words[0].startswith("-"):
                 words.pop(0)
+            elif self.agent == "pi" and not word.startswith("-"):
+                self.prompt = word.lstrip(" ")
 
 
 class Conversation:
@@ -139,6 +144,10 @@ class Conversation:
         """Where the conversation lies, or None while it has not begun."""
         if self.agent == "codex":
             found = (HOME / ".codex/sessions").glob(f"**/rollout-*-{self.id}.jsonl")
+        elif self.agent == "pi":
+            found = (HOME / ".pi/agent/sessions").glob(f"*/*_{self.id}.jsonl")
+        elif self.agent == "opencode":
+            found = iter([DATABASE] if self._rows() else [])
         else:
             found = (HOME / ".claude/projects").glob(f"*/{self.id}.jsonl")
         return next(iter(found), None)
@@ -146,6 +155,9 @@ class Conversation:
     def add(self, prompt: str) -> None:
         """Record a prompt; the first one makes the file appear, whole or not at all."""
         now = dt.datetime.now(dt.UTC)
+        if self.agent == "opencode":
+            self._insert(prompt, int(now.timestamp() * 1000))
+            return
         existing = self.path()
         line: dict[str, Any]
         if self.agent == "codex":
@@ -159,6 +171,13 @@ class Conversation:
             name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{self.id}.jsonl"
             target = HOME / f".codex/sessions/{now:%Y/%m/%d}" / name
             first = json.dumps(head) + "\n"
+        elif self.agent == "pi":
+            text = [{"type": "text", "text": prompt}]
+            line = {"type": "message", "message": {"role": "user", "content": text}}
+            folder = "--" + re.sub(r"[/\\:]", "-", str(Path.cwd()).removeprefix("/")) + "--"
+            name = f"{now:%Y-%m-%dT%H-%M-%S}_{self.id}.jsonl"
+            target = HOME / ".pi/agent/sessions" / folder / name
+            first = json.dumps({"type": "session", "id": self.id, "cwd": str(Path.cwd())}) + "\n"
         else:
             line = {
                 "type": "user",
@@ -174,13 +193,48 @@ class Conversation:
         else:
             append(existing, line)
 
+    def _database(self) -> Any:
+        """Open the database of opencode, with what of its tables the box looks at."""
+        import sqlite3
+
+        DATABASE.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(DATABASE, timeout=10)
+        database.execute("PRAGMA synchronous = EXTRA")
+        database.executescript(
+            "CREATE TABLE IF NOT EXISTS session (id TEXT, directory TEXT, parent_id TEXT,"
+            " time_created INTEGER);"
+            "CREATE TABLE IF NOT EXISTS message (id TEXT, session_id TEXT, data TEXT,"
+            " time_created INTEGER);"
+            "CREATE TABLE IF NOT EXISTS part (message_id TEXT, data TEXT, time_created INTEGER);"
+        )
+        return database
+
+    def _rows(self) -> list[Any]:
+        if not DATABASE.exists():
+            return []
+        query = "SELECT 1 FROM session WHERE id = ?"
+        return list(self._database().execute(query, (self.id,)).fetchall())
+
+    def _insert(self, prompt: str, now: int) -> None:
+        message, text = uuid.uuid4().hex, json.dumps({"type": "text", "text": prompt})
+        known, database = self._rows(), self._database()
+        with database:
+            if not known:
+                row = (self.id, str(Path.cwd()), now)
+                database.execute("INSERT INTO session VALUES (?, ?, NULL, ?)", row)
+            row = (message, self.id, json.dumps({"role": "user"}), now)
+            database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+            database.execute("INSERT INTO part VALUES (?, ?, ?)", (message, text, now))
+        sync_directory(DATABASE.parent)
+
 
 class Stub:
     """One running stub agent."""
 
     def __init__(self, argv: list[str]) -> None:
         self.arguments = Arguments(argv)
-        ident = self.arguments.resume or self.arguments.session_id or str(uuid.uuid4())
+        fresh = f"ses_{uuid.uuid4().hex}" if self.arguments.agent == "opencode" else uuid.uuid4()
+        ident = self.arguments.resume or self.arguments.session_id or str(fresh)
         self.conversation = Conversation(self.arguments.agent, ident)
         self.eaten: list[bytearray] = []
         self.children: list[int] = []
@@ -342,7 +396,8 @@ class Stub:
         if arguments.resume and self.conversation.path() is None:
             print(f"No conversation found with session ID: {arguments.resume}")
             sys.exit(1)
-        if arguments.session_id and self.conversation.path() is not None:
+        taken = arguments.session_id and arguments.agent != "pi"  # which takes it up again
+        if taken and self.conversation.path() is not None:
             message = f"Error: Session ID {arguments.session_id} is already in use."
             print(message)
             sys.exit(1)
