@@ -40,7 +40,10 @@ import time
 import tty
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HOME = Path(os.environ.get("HOME", "/"))
 STUB = HOME / ".stub"
@@ -142,12 +145,13 @@ class Conversation:
 
     def path(self) -> Path | None:
         """Where the conversation lies, or None while it has not begun."""
+        found: Iterable[Path]
         if self.agent == "codex":
             found = (HOME / ".codex/sessions").glob(f"**/rollout-*-{self.id}.jsonl")
         elif self.agent == "pi":
             found = (HOME / ".pi/agent/sessions").glob(f"*/*_{self.id}.jsonl")
         elif self.agent == "opencode":
-            found = iter([DATABASE] if self._rows() else [])
+            found = [DATABASE] if self._rows() else []
         else:
             found = (HOME / ".claude/projects").glob(f"*/{self.id}.jsonl")
         return next(iter(found), None)
@@ -222,8 +226,10 @@ class Conversation:
             if not known:
                 row = (self.id, str(Path.cwd()), now)
                 database.execute("INSERT INTO session VALUES (?, ?, NULL, ?)", row)
-            row = (message, self.id, json.dumps({"role": "user"}), now)
-            database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+            role = json.dumps({"role": "user"})
+            database.execute(
+                "INSERT INTO message VALUES (?, ?, ?, ?)", (message, self.id, role, now)
+            )
             database.execute("INSERT INTO part VALUES (?, ?, ?)", (message, text, now))
         sync_directory(DATABASE.parent)
 
