@@ -1,4 +1,4 @@
-"""The README says what scenarios assert, and every command of it for Nix names something real."""
+"""The README says what scenarios assert: tools that work, and how exposed each unit is."""
 
 from __future__ import annotations
 
