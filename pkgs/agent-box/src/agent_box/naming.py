@@ -13,6 +13,7 @@ from agent_box.errors import ConflictError, UsageError
 TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
+    from pathlib import Path
 
 MAX_LENGTH = 150
 """Longest name that can be created: fits every name a webhook can ask for."""
@@ -25,6 +26,11 @@ TMUX_SOCKET = "agent-box"
 
 _CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _LAST_COUNTER = 9
+
+
+def tmux_socket(runtime_dir: Path) -> Path:
+    """Return the socket of the tmux server of the user who asks, as tmux itself names it."""
+    return runtime_dir / f"tmux-{os.getuid()}" / TMUX_SOCKET
 
 
 def is_valid(name: str) -> bool:

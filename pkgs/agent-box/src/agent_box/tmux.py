@@ -14,7 +14,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent_box.naming import TMUX_SOCKET
+from agent_box.naming import TMUX_SOCKET, tmux_socket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ class Tmux:
     @property
     def socket_path(self) -> Path:
         """The server's socket."""
-        return self.tmpdir / f"tmux-{os.getuid()}" / TMUX_SOCKET
+        return tmux_socket(self.tmpdir)
 
     async def run(
         self,

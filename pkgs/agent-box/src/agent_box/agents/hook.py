@@ -73,9 +73,11 @@ def send(word: str, env: dict[str, str]) -> None:
     import json
     import socket
 
+    from agent_box.naming import tmux_socket
+
     runtime, pane = env.get("TMUX_TMPDIR", ""), env.get("TMUX_PANE", "")
     server = env.get("TMUX", "").partition(",")[0]
-    if not runtime or server != f"{runtime}/tmux-{os.getuid()}/agent-box":
+    if not runtime or server != str(tmux_socket(Path(runtime))):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.settimeout(1.0)

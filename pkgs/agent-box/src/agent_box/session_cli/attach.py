@@ -89,7 +89,7 @@ def command(tmux: str, runtime_dir: Path, name: str, arguments: argparse.Namespa
 def in_same_server(runtime_dir: Path) -> bool:
     """Tell whether this process runs in a pane of the user's own agent-box server."""
     socket = os.environ.get("TMUX", "").partition(",")[0]
-    ours = runtime_dir / f"tmux-{os.getuid()}" / naming.TMUX_SOCKET
+    ours = naming.tmux_socket(runtime_dir)
     with contextlib.suppress(OSError):
         return bool(socket) and ours.samefile(socket)
     return False
