@@ -223,3 +223,16 @@ def test_broken_files_are_not_written_over(cli: Cli) -> None:
     assert cli.run("subscribe", "a/b", "--deliver-to", "subagent").returncode == 0
     (kept,) = cli.stand.directory.glob("filter.dispatch.json.corrupt-*")
     assert kept.read_text() == '{"topics": [broken'
+
+
+def test_most_verbs_import_no_network_and_no_database() -> None:
+    """Agents run the command again and again; `ls` and `subscribe` need neither."""
+    code = (
+        "import sys; from agent_box.webhook.cli import commands, context, parser;"
+        "heavy = ('http.client', 'sqlite3', 'subprocess', 'asyncio');"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +47,8 @@ def resolve(user: User, *, refresh: bool = False) -> str | None:
 
 
 def _ask(user: User) -> str | None:
+    import subprocess  # here, because it is hardly ever needed
+
     try:
         done = subprocess.run(
             ["gh", "api", "user", "--jq", ".login"],

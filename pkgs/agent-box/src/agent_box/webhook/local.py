@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import secrets
 import socket
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from agent_box.errors import InternalError, NotFoundError
@@ -19,21 +18,13 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=PATIENCE)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
-        self.sock.connect(self._path)
-
-
 def post(path: str, target: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
     """Send a request to the receiver at the socket `path`; InternalError when it is not there."""
-    connection = _Connection(path)
+    import http.client  # here, because most commands send nothing
+
+    connection = http.client.HTTPConnection("localhost", timeout=PATIENCE)
     try:
+        connection.sock = _dial(path)
         connection.request("POST", target, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode("utf-8", "replace")
@@ -47,10 +38,21 @@ def post(path: str, target: str, body: bytes, headers: dict[str, str]) -> tuple[
         connection.close()
 
 
+def _dial(path: str) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(PATIENCE)
+    try:
+        link.connect(path)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
 def ask(path: str, what: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
     """Ask the receiver something."""
     status, text = post(path, f"/.local/{what}", json.dumps(args or {}).encode(), {})
-    if status != http.client.OK:
+    if status != HTTPStatus.OK:
         raise NotFoundError("the receiver knows of no such delivery; agent-box-webhook log lists")
     found: dict[str, Any] = json.loads(text)
     return found
@@ -60,7 +62,7 @@ def request(source: Source, body: bytes, event: str | None) -> dict[str, str]:
     """Return the headers of a delivery as that source sends it."""
     headers = {
         "content-type": "application/json",
-        source.delivery_header: f"emit-{secrets.token_hex(8)}",
+        source.delivery_header: f"emit-{os.urandom(8).hex()}",
         **verify.sign(
             source.scheme, source.signature_header, source.secrets[0], body, int(time.time())
         ),

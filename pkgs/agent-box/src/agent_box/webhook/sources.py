@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets as random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +185,7 @@ def prepare(
         if known is None and not isinstance(listed.get(name), dict):
             listed[name] = dict(PRESETS.get(name, {}))
         config = listed[name]
-        value = random.token_hex(16) if secret is None else secret.strip()
+        value = os.urandom(16).hex() if secret is None else secret.strip()
         if not value or "\n" in value:
             raise UsageError("a secret is one line that is not empty")
         file = f"{name}.secret"

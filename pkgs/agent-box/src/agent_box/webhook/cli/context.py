@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +65,8 @@ class Context:
 
     def spool(self) -> Spool:
         """Open the spool to read."""
+        import sqlite3  # here, because most verbs need neither
+
         from agent_box.webhook.spool import Spool
 
         try:
