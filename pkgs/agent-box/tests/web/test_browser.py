@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent_box.subscriptions import actions
-from agent_box.subscriptions.place import DISPATCH, key_of, state_dir
+from agent_box.subscriptions.place import DISPATCH, filter_path, key_of, state_dir
 from agent_box.update import request, status
 
 CHROMIUM = shutil.which("chromium")
@@ -301,6 +301,18 @@ def test_webhooks(page, stand):
     watch.get_by_role("button", name="Remove watch").click()
     here.locator("dialog").get_by_role("button", name="Remove watch").click()
     card.get_by_text("No standing watches.").wait_for()
+    # what is no list of topics has a word of its own, and can be cleared
+    assert row.get_by_role("button", name="Clear").count() == 0
+    muted = '{"enabled": false, "topics": ["github:acme/x"]}'
+    words = {'{"topics": []}': "no subscriptions", "{": "broken", muted: "muted"}
+    for content, word in words.items():
+        filter_path(directory, key).write_text(content)
+        row.get_by_text(word, exact=True).wait_for()
+    filter_path(directory, key).write_text("{")
+    row.get_by_role("button", name="Clear").click()
+    here.locator("dialog").get_by_role("button", name="Clear").click()
+    row.get_by_text("never subscribed").wait_for()
+    assert not filter_path(directory, key).exists()
 
 
 def test_update(page, stand, tmp_path, monkeypatch):

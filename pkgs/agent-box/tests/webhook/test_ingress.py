@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 import pytest
 from webhook_stand import SECRET, push, sign, wait_for
 
+from agent_box.subscriptions.place import DISPATCH
+
 MIB = 1 << 20
 
 
@@ -32,9 +34,13 @@ def test_statuses(stand: Any) -> None:
     assert stand.request(body, path="/nothing") == (404, "unknown source")
     for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS"):
         assert stand.request(b"", method=method) == (405, "method not allowed")
-    for odd in (b"", b"{", b"\xef\xbb\xbf{}", b'{"a": "\xe9"}', b"a=b", b"[" * 100_000):
+    nested = b"[" * 100_000 + b"]" * 100_000
+    for odd in (b"", b"{", b"\xef\xbb\xbf{}", b'{"a": "\xe9"}', b"a=b", b"[" * 100_000, nested,
+                b"\0", b'{"a":"\0"}', b"{}\0",
+                b'{"a":' * 100_000 + b"1" + b"}" * 100_000):  # fmt: skip
         assert stand.send(odd) == (400, "bad json"), odd[:20]
-    for fine in (b"[]", b"1", b'"x"', b"null", b'{"a": NaN, "b": Infinity}', b'{"a":1,"a":2}'):
+    for fine in (b"[]", b"1", b'"x"', b"null", b'{"a": NaN, "b": Infinity}', b'{"a":1,"a":2}',
+                 b'\r\n{\r\n"a":\r\n1}\r\n', '{"a":"\U0001f600"}'.encode()):  # fmt: skip
         assert stand.send(fine) == (200, "ok"), fine
 
 
@@ -261,8 +267,11 @@ def test_large_bodies_wait_for_memory(stand: Any) -> None:
 
 
 def test_replays(stand: Any) -> None:
-    """The same again is acknowledged and delivered once, under whatever id, also at once."""
+    """The same again is acknowledged, delivered once and starts at most one session, under
+    whatever id, also at once.
+    """
     peer = stand.peer("one")
+    stand.subscribe(DISPATCH, "acme/*")
     assert stand.send(push())[0] == 200
     assert stand.send(push())[0] == 200
     results: list[tuple[int, str]] = []
@@ -281,6 +290,10 @@ def test_replays(stand: Any) -> None:
     wait_for(lambda: len(peer.events()) >= 3)
     assert [event["payload"]["number"] for event in peer.events()] == [1, 2, 3]
     assert [each.copies for each in stand.deliveries()] == [2, 49, 0]
+    stand.settled()
+    (asked,) = stand.supervisor.did("add")
+    assert asked["prompt"].count("[UNTRUSTED") == 1
+    assert stand.status()["waitingForSession"] == 2
 
 
 def test_own_programs_may_repeat_themselves(stand: Any) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_box import config
@@ -292,7 +292,11 @@ def test_an_example_in_the_way_of_shopify() -> None:
 
 # Texts, topics, rules ---------------------------------------------------------------
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no failure."""
 
+
+@unhurried
 @given(st.text(st.characters()))
 def test_harmless_text(text: str) -> None:
     shown = payload.harmless(text)
@@ -300,6 +304,7 @@ def test_harmless_text(text: str) -> None:
     assert not set(shown) & {"\n", "\r", "\x1b", "\x00", "⟪", "⟫", "\u2028", "\u202e"}
 
 
+@unhurried
 @given(st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters()),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner),
@@ -318,6 +323,7 @@ WORDS = ["any", "all", "path", "in", "notIn", "contains", "notContains", "x"]
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)
 
 
+@unhurried
 @given(st.dictionaries(st.sampled_from(WORDS), VALUES), st.booleans())
 def test_what_the_check_accepts_has_a_meaning(rule: Any, nest: bool) -> None:
     rule = {"any": [rule]} if nest else rule

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from webhook_stand import issue, key_of, push, run, wait_for
 
-from agent_box.subscriptions import routing, spawning
+from agent_box.subscriptions import listing, routing, spawning
 from agent_box.subscriptions.place import DISPATCH
 from agent_box.webhook import payload, render
 
@@ -145,6 +145,19 @@ def test_too_many_sessions_wait(make: Any) -> None:
     assert not stand.supervisor.did("add")
     stand.supervisor.remove("hook-old")
     wait_for(lambda: stand.supervisor.did("add"), 15)
+
+
+def test_a_box_that_starts_no_sessions(make: Any) -> None:
+    """Where watches would start a shell, which takes no task, they are inert and say so."""
+    stand = make(sessionAgent="shell")
+    stand.source()
+    stand.subscribe(DISPATCH, "acme/*")
+    assert json.loads((stand.directory / "receiver.json").read_bytes())["spawn"] is False
+    assert stand.send(issue(1), "issues") == (200, "ok")
+    stand.settled()
+    assert not stand.supervisor.did("add")
+    assert stand.status()["waitingForSession"] == 0
+    assert "inert" in listing.dispatch(stand.directory, {})["warning"]
 
 
 def test_settings_of_the_user(make: Any) -> None:

@@ -161,11 +161,13 @@ class Spawner:
                 continue
             # Only what had to wait: others were looked at a moment ago.
             line = self._spool.line(item.delivery) if old > FRESH else None
-            owner = self._owned(Envelope.parse(line)) if line is not None else None
-            if owner is not None:
+            envelope = Envelope.parse(line) if line is not None else None
+            owner = self._owned(envelope) if envelope is not None else None
+            if envelope is not None and owner is not None:
                 log.info(
-                    "not spawning for %s \N{EM DASH} session %s claimed it while the batch waited",
-                    group[1], owner,
+                    "not spawning for %s on %s \N{EM DASH} session %s claimed it while the batch"
+                    " waited",
+                    envelope.event or "(none)", group[1] or "(none)", owner,
                 )  # fmt: skip
                 drop.append(item.id)
             else:
