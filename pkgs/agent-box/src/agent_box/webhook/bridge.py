@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class Bridge:
         self._sessions = sessions
         self._spool = spool
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._done: set[int] = set()
+        """Texts that arrived, or never will, while that could not be written down."""
 
     def wake(self) -> None:
         """Look for texts that wait."""
@@ -88,11 +91,22 @@ class Bridge:
                 log.info("session %s: %s", view["name"], error)
                 await asyncio.sleep(RETRY)
                 continue
-            self._spool.sent([item.id for item in taken])
+            self._settle(taken)
+
+    def _settle(self, items: list[Item]) -> None:
+        """Note that texts are dealt with: nobody is told twice, not even while the disk is full."""
+        self._done |= {item.id for item in items}
+        try:
+            self._spool.sent(list(self._done))
+        except sqlite3.Error as error:
+            log.error("it cannot be written down who was told: %s", error)
+            return
+        self._done.clear()
 
     def _current(self, key: str) -> list[Item]:
         """Return what waits and is not too old."""
-        items = self._spool.outgoing(key, 100)
+        waiting = self._spool.outgoing(key, 100 + len(self._done))
+        items = [item for item in waiting if item.id not in self._done]
         over = [item for item in items if time.time() - item.at > MAX_AGE]
         if over:
             self._drop(key, over, f"it took none for {MAX_AGE / 60:.0f} minutes")
@@ -103,7 +117,7 @@ class Bridge:
         log.warning(
             "session %s is not told of %d events: %s", self._sessions.name_of(key), len(items), why
         )
-        self._spool.sent([item.id for item in items])
+        self._settle(items)
 
 
 def _together(items: list[Item]) -> tuple[str, list[Item]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,11 @@ class Caretaker:
         """Make rounds for as long as the receiver runs."""
         await self._sessions.known.wait()
         while True:
-            removed = self._spool.expire(time.time())
+            try:
+                removed = self._spool.expire(time.time())
+            except sqlite3.Error as error:  # a full disk, say
+                log.error("old deliveries cannot be removed now: %s", error)
+                removed = 0
             if removed:
                 log.info("removed %d old deliveries", removed)
             await self.sweep(time.time())

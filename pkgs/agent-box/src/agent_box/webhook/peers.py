@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sqlite3
 from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +141,11 @@ class Peers:
             self._flushing.cancel()
             self._flushing = None
         if self._dirty or self._gone:
-            self.spool.advance(self._dirty, self._gone)
+            try:
+                self.spool.advance(self._dirty, self._gone)
+            except sqlite3.Error as error:  # the next ones try again
+                log.error("it cannot be written down how far plugins are: %s", error)
+                return
             self._dirty, self._gone = {}, []
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from agent_box.webhook.spool import Spool
 
 log = logging.getLogger(__name__)
+
+RETRY = 2.0
+"""Seconds until a delivery is tried again whose outcome could not be written down."""
 
 STAMP_EVERY = 30.0
 """Seconds between two notes in a file that its subscription is in use."""
@@ -59,13 +63,20 @@ class Router:
             self._news.clear()
             while numbers := self._spool.unrouted():
                 for number in numbers:
-                    self._one(number)
+                    try:
+                        self._one(number)
+                    except sqlite3.Error as error:  # a full disk, say: it is not lost
+                        log.error("delivery %d waits, it cannot be dealt with: %s", number, error)
+                        await asyncio.sleep(RETRY)
+                        break
                     await asyncio.sleep(0)  # senders and peers are served in between
             await self._news.wait()
 
     def _one(self, number: int) -> None:
         try:
             self.route(number)
+        except sqlite3.Error:
+            raise
         except Exception:  # one delivery must not stop those behind it
             log.exception("delivery %d cannot be routed", number)
             with self._spool.transaction():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class Spawner:
             except UsageError as error:
                 log.error("no session can be started for a standing watch: %s", error)
                 pause = WINDOW
-            except (AgentBoxError, OSError) as error:
+            except (AgentBoxError, OSError, sqlite3.Error) as error:
                 log.warning("no session can be started now: %s", error)
                 pause = RETRY
             try:
