@@ -14,7 +14,7 @@ import pytest
 
 from agent_box_harness import matrix, outside
 from agent_box_harness.edge import COOKIE, PASSWORDS, Ask, Edge, with_cookie
-from agent_box_harness.routes import opened, tricks, wrong
+from agent_box_harness.routes import opened, paths, served, tricks, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +31,31 @@ def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
     cookies that are empty, made up, doubled, revoked, too old or unused for too long; every answer
     has the headers of the box.
     """
-    expected = matrix.by_credential(edge)
+    expected = matrix.by_credential(edge, matrix.credentials(edge))
     answers = edge.ask(expected, timeout=120)
     assert wrong(expected, answers) == []
     measured("requests of the matrix", len(expected))
     assert matrix.bad_headers(list(expected), answers) == []
     # Nothing listens where newer versions of HTTP would be asked for.
     assert edge.box.succeed("ss -Hlun 'sport = :443'") == ""
+
+
+@pytest.mark.shared
+def test_every_address(edge: Edge, measured: Callable[[str, float], None]) -> None:
+    """Every address that the services say they answer, with every method, is closed to whatever is
+    no login and to other users, and changes nothing for its owner's cookie without a page of the
+    box; no address is missing from the table of those that answer.
+    """
+    known = {path for _, path in paths("alice")}
+    plain = {path for path in served(edge, "alice") if "x" not in path.split("/")}
+    assert plain - known == {"/alice/t/main/ws"}  # which is no page
+    count = 0
+    for who, expected in matrix.by_service(edge, matrix.credentials(edge)).items():
+        count += len(expected)
+        assert wrong(expected, edge.fetch("2", expected, timeout=120)) == [], who
+    measured("requests over all addresses and methods", count)
+    assert [view["name"] for view in edge.box.sessions("alice")] == ["main"]
+    edge.box.succeed("agent-box-gate unban --all")
 
 
 @pytest.mark.shared

@@ -25,7 +25,7 @@ def test_every_version(edge: Edge, measured: Callable[[str, float], None]) -> No
     HTTP/1.1, on a connection that others have used before; without a login no method and no odd
     spelling of an address opens anything. Answers tell of HTTP/3, and a service cannot.
     """
-    expected = matrix.by_credential(edge)
+    expected = matrix.by_credential(edge, matrix.credentials(edge))
     # An open stream of events has no end to wait for.
     asks = {
         ask: status

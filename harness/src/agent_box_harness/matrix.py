@@ -5,15 +5,16 @@ One table for all versions of HTTP.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent_box_harness.edge import COOKIE, PASSWORDS, Ask, with_cookie
 from agent_box_harness.errors import RequestFailedError
 from agent_box_harness.expiry import expired
-from agent_box_harness.routes import paths
+from agent_box_harness.routes import paths, served
 
 if TYPE_CHECKING:
-    from agent_box_harness.edge import Answer, Edge
+    from agent_box_harness.edge import Answer, Edge, Headers
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -31,12 +32,19 @@ SILENT = ("server", "via", "x-agent-box-user", "x-agent-box-login")
 """Headers that no answer has."""
 
 
-def by_credential(edge: Edge) -> dict[Ask, int]:
-    """Return requests for every route of alice's, by everybody, and the status of each.
+@dataclass(frozen=True)
+class Credentials:
+    """What people come with."""
 
-    Nobody, cookies that are empty, made up, doubled, revoked, too old or unused for too long,
-    passwords right and wrong, alice and bob. Takes some seconds, because two logins have to expire.
-    """
+    alice: str
+    """Cookie of a login of hers."""
+    bob: str
+    refused: dict[str, Headers]
+    """What is no login, by what it is."""
+
+
+def credentials(edge: Edge) -> Credentials:
+    """Sign in, out, and wait: takes some seconds, because two logins have to expire."""
     ended = expired(edge, "alice")
     alice, bob, gone = edge.sign_in("alice"), edge.sign_in("bob"), edge.sign_in("alice")
     leaving = Ask("/logout", "POST", (*with_cookie(gone), ("Origin", edge.origin),
@@ -57,13 +65,23 @@ def by_credential(edge: Edge) -> dict[Ask, int]:
         "a made-up header": (("X-Agent-Box-User", "alice"), ("X-Agent-Box-Login", "x" * 32)),
         "a token without scheme": (("Authorization", f"Bearer {value}"),),
     }
+    return Credentials(alice, bob, refused)
+
+
+def by_credential(edge: Edge, given: Credentials) -> dict[Ask, int]:
+    """Return requests for every route of alice's, by everybody, and the status of each.
+
+    Nobody, cookies that are empty, made up, doubled, revoked, too old or unused for too long,
+    passwords right and wrong, alice and bob.
+    """
+    alice, bob = given.alice, given.bob
     expected: dict[Ask, int] = {}
     right_password = edge.basic("alice", PASSWORDS["alice"])
     others_password = edge.basic("bob", PASSWORDS["bob"])
     for number, (route, path) in enumerate(paths("alice")):
         right = route.signed_in or route.right
         other = 403 if route.owned and not route.public else right
-        for headers in refused.values():
+        for headers in given.refused.values():
             expected[Ask(path, headers=headers)] = route.right if route.public else 401
         expected[Ask(path, headers=with_cookie(alice))] = right
         expected[Ask(path, headers=with_cookie("a=b", alice, "c=d"))] = right
@@ -88,6 +106,36 @@ def by_method(user: str) -> dict[Ask, int]:
         for method in METHODS
         if not route.public
     }
+
+
+def by_service(edge: Edge, given: Credentials) -> dict[str, dict[Ask, int]]:
+    """Return requests for every address that the services say they answer, by every method.
+
+    By who sends them: all that is no login, bob, and alice without the word of a page of the box,
+    who may read and change nothing. One wrong password for each address besides, by any method.
+    """
+    addresses = served(edge, "alice")
+    every = [Ask(path, method) for path in addresses for method in METHODS]
+    found = {
+        who: {replace(ask, headers=headers): 401 for ask in every}
+        for who, headers in given.refused.items()
+    }
+    found["bob"] = {
+        replace(ask, headers=with_cookie(given.bob)): 403
+        for ask in every
+        if ask.target.startswith("/alice")
+    }
+    found["alice, from no page"] = {
+        replace(ask, headers=with_cookie(given.alice)): 403
+        for ask in every
+        if ask.method not in ("GET", "HEAD", "OPTIONS")
+    }
+    found["a wrong password"] = {
+        Ask(path, METHODS[number % len(METHODS)], edge.basic("alice", f"wrong {number}"),
+            source=f"127.0.4.{number + 1}"): 401
+        for number, path in enumerate(addresses)
+    }  # fmt: skip
+    return found
 
 
 def bad_headers(asks: list[Ask], answers: list[Answer], *, http3: bool = False) -> list[str]:

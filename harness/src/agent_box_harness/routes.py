@@ -1,18 +1,20 @@
 """The addresses of the box, and what each answers to somebody who may have it.
 
 Scenarios make their requests from this table: what a route answers to whom follows from its kind
-and the credential.
+and the credential. Which addresses there are at all, the services themselves tell (`served`).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent_box_harness.edge import Ask
+from agent_box_harness.errors import RequestFailedError
 
 if TYPE_CHECKING:
-    from agent_box_harness.edge import Answer, Headers
+    from agent_box_harness.edge import Answer, Edge, Headers
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,18 @@ ROUTES = (
     Route("/USER/?arg=main", 200, owned=True),
     Route("/USER/settings", 307, owned=True),
     Route("/USER/settings/", 200, owned=True),
+    Route("/USER/downloads", 307, owned=True),
     Route("/USER/downloads/", 200, owned=True),
     Route("/USER/api/sessions", 200, owned=True),
+    Route("/USER/api/restart-all", 405, owned=True),
+    Route("/USER/api/order", 405, owned=True),
+    Route("/USER/api/agents", 200, owned=True),
+    Route("/USER/api/connections", 200, owned=True),
+    Route("/USER/api/directories", 200, owned=True),
     Route("/USER/api/env", 200, owned=True),
+    Route("/USER/api/webhooks", 200, owned=True),
+    Route("/USER/api/webhooks/unsubscribe", 405, owned=True),
+    Route("/USER/api/downloads", 200, owned=True),
     Route("/USER/api/uploads", 200, owned=True),
     Route("/USER/api/partial-uploads", 405, owned=True),
     Route("/USER/api/box", 200, owned=True),
@@ -56,6 +67,8 @@ ROUTES = (
     Route("/gate/account", 200),
     Route("/gate/logins", 200),
     Route("/gate/bans", 200),
+    Route("/gate/password", 405),
+    Route("/gate/unban", 405),
     Route("/USER/api/sites", 200, owned=True),
     Route("/nothing", 404),
     Route("/auth", 404),
@@ -87,6 +100,36 @@ REFUSED = (0, 400, 401, 404, 414, 431)
 def paths(user: str) -> list[tuple[Route, str]]:
     """Return every route with its address for `user`."""
     return [(route, route.of(user)) for route in ROUTES]
+
+
+TERMINAL = ("/USER/t/main", "/USER/t/main/", "/USER/t/main/ws", "/USER/t/main/token")
+"""Addresses of the terminal service, which is no program of ours."""
+
+OPEN = ("/login", "/logout", "/gate/assets/x")
+"""What the gate answers to everybody."""
+
+
+def served(edge: Edge, user: str) -> list[str]:
+    """Return every address that the gate and the services of a user answer, by their own account.
+
+    Without those that everybody may have. Parts that vary are filled in.
+    """
+    box = edge.box
+    told = box.as_user(user, program(edge, f"agent-box-settings-{user}") + " --routes").check("ask")
+    lines = told.out.splitlines()
+    lines += box.succeed(program(edge, "agent-box-gate") + " --routes").splitlines()
+    paths = {re.sub(r"\{[^}]*\}", "x", line.split(" ")[1]) for line in lines}
+    paths |= {"/", *(path.replace("USER", user) for path in TERMINAL)}
+    return sorted(paths.difference(OPEN))
+
+
+def program(edge: Edge, unit: str) -> str:
+    """Return the program of a service."""
+    told = edge.box.machine.get_unit_property(f"{unit}.service", "ExecStart")
+    found = re.search(r"path=(\S+)", told)
+    if found is None:
+        raise RequestFailedError(f"{unit} starts {told!r}")
+    return found[1]
 
 
 def wrong(expected: dict[Ask, int], answers: list[Answer]) -> list[str]:

@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agent_box.errors import InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
+    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,20 @@ def activated() -> dict[str, socket.socket]:
             key = f"{name}.{number}"
         found[key] = socket.socket(fileno=FIRST_FD + index)
     return found
+
+
+def listed(routes: Iterable[BaseRoute]) -> str:
+    """Return what `--routes` of a service prints: the addresses that it answers, one a line.
+
+    `METHOD /path`, parts that vary in braces. HEAD goes without saying where there is GET.
+    """
+    return "".join(
+        f"{method} {route.path}\n"
+        for route in routes
+        if isinstance(route, Route)
+        for method in sorted(route.methods or ())
+        if method != "HEAD" or "GET" not in (route.methods or ())
+    )
 
 
 def setup_logging() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from .conftest import (
     HTML,
     ORIGIN,
     PASSWORDS,
+    SRC,
     Make,
     Running,
     basic,
@@ -391,3 +395,19 @@ def test_it_starts_fast_and_stops_at_once(gate: Running):
     start = time.monotonic()
     assert gate.stop() in (0, -15)
     assert time.monotonic() - start < 2
+
+
+def test_it_tells_its_addresses_and_touches_nothing(gate: Running):
+    def kept() -> dict[Path, bytes]:
+        folders = (gate.state, gate.runtime)
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files}
+
+    gate.login("alice")
+    before = kept()
+    assert before
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "AGENT_BOX_CONFIG": str(gate.config)}
+    command = [sys.executable, "-c", "from agent_box.gate.service import main; main()", "--routes"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "POST /gate/password" in told.stdout.splitlines()
+    assert kept() == before

@@ -98,6 +98,18 @@ def test_a_box_without_web_still_answers_its_user(service, stand):
         assert b" 200 " in link.recv(65536).splitlines()[0]
 
 
+def test_it_tells_its_addresses_and_serves_nothing(service):
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "AGENT_BOX_CONFIG": str(service.config)}
+    command = [sys.executable, "-c", "from agent_box.web.service import main; main()", "--routes"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = told.stdout.splitlines()
+    assert len(lines) == len(set(lines)) > 40
+    user = service.user
+    for line in (f"GET /{user}/", f"HEAD /{user}/api/partial-uploads/{{id}}"):
+        assert line in lines
+    assert f"HEAD /{user}/" not in lines
+
+
 def _cpu(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])

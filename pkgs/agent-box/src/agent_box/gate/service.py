@@ -1,4 +1,7 @@
-"""`agent-box-gate-service`: the gate as the edge sees it."""
+"""`agent-box-gate-service`: the gate as the edge sees it.
+
+`agent-box-gate-service --routes` prints the addresses that it answers instead.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +43,27 @@ MISSING = "missing"
 LIMITS = httpd.Limits(body=16 * 1024, seconds=20.0)
 
 
+def routes(gate: Gate, unbans: Unbans) -> list[Route]:
+    """Return the addresses of the gate."""
+    check, sign_in, account = Check(gate), SignIn(gate), Account(gate, unbans)
+    return [
+        Route("/auth", check.auth, methods=["GET"]),
+        Route("/login", sign_in.form, methods=["GET"]),
+        Route("/login", sign_in.submit, methods=["POST"]),
+        Route("/logout", sign_in.leave, methods=["POST"]),
+        Route("/gate/assets/{name}", sign_in.asset, methods=["GET"]),
+        Route("/gate/account", account.show, methods=["GET"]),
+        Route("/gate/logins", account.logins, methods=["GET"]),
+        Route("/gate/logins", account.end_others, methods=["DELETE"]),
+        Route("/gate/logins/{login_id}", account.end, methods=["DELETE"]),
+        Route("/gate/password", account.password, methods=["POST"]),
+        Route("/gate/bans", account.bans, methods=["GET"]),
+        Route("/gate/unban", account.unban, methods=["POST"]),
+    ]
+
+
 def application(gate: Gate, unbans: Unbans, admin: socket.socket | None = None) -> Starlette:
     """Return the application; its lifespan keeps house and answers root on `admin`."""
-    check, sign_in, account = Check(gate), SignIn(gate), Account(gate, unbans)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -56,23 +78,7 @@ def application(gate: Gate, unbans: Unbans, admin: socket.socket | None = None) 
                 server.close()
             gate.close()
 
-    return Starlette(
-        routes=[
-            Route("/auth", check.auth, methods=["GET"]),
-            Route("/login", sign_in.form, methods=["GET"]),
-            Route("/login", sign_in.submit, methods=["POST"]),
-            Route("/logout", sign_in.leave, methods=["POST"]),
-            Route("/gate/assets/{name}", sign_in.asset, methods=["GET"]),
-            Route("/gate/account", account.show, methods=["GET"]),
-            Route("/gate/logins", account.logins, methods=["GET"]),
-            Route("/gate/logins", account.end_others, methods=["DELETE"]),
-            Route("/gate/logins/{login_id}", account.end, methods=["DELETE"]),
-            Route("/gate/password", account.password, methods=["POST"]),
-            Route("/gate/bans", account.bans, methods=["GET"]),
-            Route("/gate/unban", account.unban, methods=["POST"]),
-        ],
-        lifespan=lifespan,
-    )
+    return Starlette(routes=routes(gate, unbans), lifespan=lifespan)
 
 
 def build(web: Web, runtime: Path) -> Gate:
@@ -134,6 +140,12 @@ def main() -> None:
         web = config.load().web
         if web is None:
             raise InternalError("the box has no browser surface: services.agent-box.web is off")
+        if sys.argv[1:] == ["--routes"]:
+            with tempfile.TemporaryDirectory() as folder:
+                here = Path(folder)
+                gate = Gate(web, Store(here), Live(here / "live"))
+                sys.stdout.write(httpd.listed(routes(gate, Unbans(here / "unban"))))
+            return
         runtime = Path(os.environ.get("RUNTIME_DIRECTORY") or RUNTIME_DIRECTORY)
         gate = build(web, runtime)
         app = application(gate, Unbans(runtime / "unban"), admin)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
-    from starlette.types import ASGIApp
 
     from agent_box.config import Box, User
 
@@ -124,7 +123,7 @@ def host(box: Box) -> str:
     return box.web.domain if box.web else (box.host_label or "agent-box")
 
 
-def application(box: Box, user: User, uploads: Uploads | None = None) -> ASGIApp:
+def application(box: Box, user: User, uploads: Uploads | None = None) -> Guard:
     """Return the web service of `user`."""
     order = Order(user.state_dir)
     link = Link(user)

@@ -16,7 +16,8 @@ from agent_box.web import answers, tus
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.applications import Starlette
+    from starlette.types import Receive, Scope, Send
 
 _FOREIGN = (
     "The request does not come from a page of this box. Programs send the header"
@@ -29,8 +30,8 @@ SAFE = frozenset({"GET", "HEAD"})
 class Guard:
     """Lets pass what the service's own user asks from the box's own pages."""
 
-    def __init__(self, app: ASGIApp, user: str, origins: Container[str]) -> None:
-        self._app = app
+    def __init__(self, app: Starlette, user: str, origins: Container[str]) -> None:
+        self.app = app
         self._user = user
         self._origins = origins
 
@@ -41,7 +42,7 @@ class Guard:
             if refused is not None:
                 await answers.failure(*refused)(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
 
     def _objection(
         self, headers: Headers, method: str, path: str

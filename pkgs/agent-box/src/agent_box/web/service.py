@@ -1,4 +1,7 @@
-"""`agent-box-web`: the web service of the user that runs it, on the socket that systemd opened."""
+"""`agent-box-web`: the web service of the user that runs it, on the socket that systemd opened.
+
+`agent-box-web --routes` prints the addresses that it answers instead.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,9 @@ def main() -> None:
     try:
         box = config.load()
         app = application(box, config.current_user(box))
+        if sys.argv[1:] == ["--routes"]:
+            sys.stdout.write(httpd.listed(app.app.routes))
+            return
         idle = float(os.environ.get("AGENT_BOX_WEB_IDLE", IDLE))
         httpd.run(app, idle, limits=limits)
     except AgentBoxError as error:
