@@ -168,6 +168,45 @@ def test_states_that_have_no_terminal(page, stand):
     assert nobody.locator("[role=tab][aria-selected=true]").count() == 0
 
 
+def test_who_is_done(page, stand):
+    stand.supervisor.put("docs", agent="codex", idleSince=time.time())
+    here = page("?arg=main")
+    tab(here, "docs").get_by_text("codex · idle").wait_for()
+    here.evaluate("() => { const now = Date.now; window.skew = 0;"
+                  " Date.now = () => now() + window.skew; }")  # fmt: skip
+    # What was short is no news.
+    stand.supervisor.put("docs", agent="codex")
+    tab(here, "docs").get_by_text("codex · running").wait_for()
+    stand.supervisor.put("docs", agent="codex", idleSince=time.time())
+    tab(here, "docs").get_by_text("codex · idle").wait_for()
+    stand.supervisor.put("docs", agent="codex")
+    tab(here, "docs").get_by_text("codex · running").wait_for()
+    here.evaluate("window.skew = 20000")
+    stand.supervisor.put("docs", agent="codex", idleSince=time.time())
+    tab(here, "docs").get_by_text("codex · done").wait_for()
+    assert tab(here, "docs").locator("svg.done").count() == 1
+    # Who needs somebody comes first, then what is done; once seen it is no news.
+    here.keyboard.press("Alt+Shift+KeyA")
+    here.wait_for_function("() => location.search === '?arg=shop-tests'")
+    stand.supervisor.put("shop-tests")
+    tab(here, "shop-tests").get_by_text("claude · running").wait_for()
+    stand.supervisor.put("import", "stopped", agent="opencode")
+    tab(here, "import").get_by_text("opencode · stopped").wait_for()
+    here.keyboard.press("Alt+Shift+KeyA")
+    here.wait_for_function("() => location.search === '?arg=docs'")
+    tab(here, "docs").get_by_text("codex · idle").wait_for()
+
+
+def test_dragging_a_tab(page, stand):
+    here, there = page("?arg=main"), page("?arg=docs")
+    tab(there, "docs").wait_for()
+    tab(here, "main").drag_to(tab(here, "docs"), target_position={"x": 90, "y": 10})
+    names = "() => [...document.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.name)"
+    for each in (here, there):
+        each.wait_for_function(f"() => ({names})()[2] === 'main'")
+        assert each.evaluate(names)[:3] == ["shop-tests", "docs", "main"]
+
+
 def test_keyboard_only(page, stand):
     here = page("?arg=main")
     tab(here, "main").wait_for()

@@ -80,7 +80,7 @@ def page(user: str, host: str, title: str, module: str | None, body: Markup) -> 
     ).encode()
 
 
-_COMMON = frozenset({"core.js", "live.js", "icons.js", "upload.js", "dialogs.js"})
+_COMMON = frozenset({"core.js", "live.js", "icons.js", "upload.js", "dialogs.js", "work.js"})
 _NEEDED = {
     "workspace.js": _COMMON | {"panes.js", "tabs.js", "keys.js", "terminal.js"},
     "settings.js": _COMMON

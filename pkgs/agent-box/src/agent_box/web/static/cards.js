@@ -6,6 +6,7 @@ import { icon, stateIcon } from "./icons.js";
 import { follow, ordered } from "./live.js";
 import { loading, rows, table } from "./tables.js";
 import { choose } from "./upload.js";
+import { word } from "./work.js";
 
 const path = (name) => `sessions/${encodeURIComponent(name)}`;
 
@@ -19,12 +20,12 @@ export function sessions(section, head) {
     const doing = (verb, said) => (event) => run(event.currentTarget, () => act(name, verb, said));
     return h("tr", {},
       h("th", { scope: "row" }, h("a", { href: `${base}/?arg=${encodeURIComponent(name)}` }, name)),
-      h("td", {}, h("span", { class: "state", "data-state": view.state, title: view.reason }, stateIcon(view.state), h("b", {}, view.state)), view.reason ? h("div", { class: "hint", title: view.reason }, view.reason) : view.idleSince ? h("div", { class: "hint" }, "idle") : null),
+      h("td", {}, h("span", { class: "state", "data-state": view.state, title: view.reason }, stateIcon(word(view)), h("b", {}, word(view))), view.reason ? h("div", { class: "hint", title: view.reason }, view.reason) : null),
       h("td", {}, view.agent), h("td", { class: "place", title: view.workingDirectory }, h("span", {}, tilde(view.workingDirectory))), h("td", { class: "when" }, ago(view.since)),
       h("td", { class: "do" },
         live ? iconButton("restart", `Restart ${name}`, doing("restart", "restarted")) : view.state === "unmanaged" ? null : iconButton("play", `Start ${name}`, doing("start", "started")),
         iconButton("log", `Log of ${name}`, () => logs(view)),
-        view.id ? h("a", { class: "icon-button", href: `${base}/api/${path(name)}/transcript`, "aria-label": `Transcript of ${name}`, title: `Transcript of ${name}`, onclick: (event) => transcript(event, name) }, icon("download")) : null,
+        view.id && view.agent !== "shell" ? h("a", { class: "icon-button", href: `${base}/api/${path(name)}/transcript`, "aria-label": `Transcript of ${name}`, title: `Transcript of ${name}`, onclick: (event) => transcript(event, name) }, icon("download")) : null,
         view.id ? iconButton("edit", `Rename ${name}`, () => rename(view)) : null,
         iconButton("close", `Stop or remove ${name}`, () => close(view))));
   };

@@ -1,6 +1,7 @@
 // The Connections card: who is signed in where, and the vendors' own sign-ins, step by step.
 import { call, h, run, say, toast } from "./core.js";
 import { form } from "./dialogs.js";
+import { stateIcon } from "./icons.js";
 
 const LIVE = ["starting", "choosing", "waiting", "exchanging"];
 const PACE = 1500;
@@ -8,6 +9,11 @@ const WORDS = {
   checking: "Asking…", idle: "Not signed in", connected: "Signed in", unknown: "Does not say", missing: "Not installed",
   blocked: "The sandbox does not run", starting: "Starting…", choosing: "Waits for your choice", waiting: "Waits for you",
   exchanging: "Checking with the vendor…", failed: "Failed", expired: "Expired",
+};
+/** The shapes that sessions have in such a state. */
+const SHAPES = {
+  connected: "done", checking: "starting", starting: "starting", exchanging: "starting",
+  choosing: "waiting", waiting: "waiting", failed: "failed", expired: "failed",
 };
 
 export function connections(section, head) {
@@ -53,7 +59,7 @@ export function connections(section, head) {
 
   function draw(card) {
     const live = LIVE.includes(card.state);
-    const state = h("b", {}, WORDS[card.state] ?? card.state);
+    const state = h("span", { class: "state" }, stateIcon(SHAPES[card.state] ?? "idle"), h("b", {}, WORDS[card.state] ?? card.state));
     const detail = card.state === "connected" && card.detail ? ` ${card.detail}` : "";
     const row = h("div", { class: "connection", "data-flow": card.id, "data-state": card.state, role: "group", "aria-label": card.label },
       h("div", { class: "actions" }, h("strong", {}, card.label), h("span", {}, state, detail), h("span", { class: "grow" }), buttons(card, live)));

@@ -20,6 +20,8 @@ const PATHS = {
 
 const SHAPES = {
   running: ["circle", { cx: 8, cy: 8, r: 5 }, true],
+  idle: ["circle", { cx: 8, cy: 8, r: 5 }, false],
+  done: ["path", { d: "M3 8.5 6.5 12 13 4.5" }, false],
   starting: ["circle", { cx: 8, cy: 8, r: 5, "stroke-dasharray": "4 3" }, false],
   waiting: ["path", { d: "M8 2 14.5 13.5h-13zM8 6.5v3M8 11.3v.2" }, false],
   crashed: ["path", { d: "M8 1.5 14.5 8 8 14.5 1.5 8z" }, false],

@@ -4,6 +4,7 @@ import { act, close, lastLines, logs } from "./dialogs.js";
 import { icon, stateIcon } from "./icons.js";
 import { focusTerminal } from "./keys.js";
 import { address, equip, strange } from "./terminal.js";
+import { word } from "./work.js";
 
 /** States in which there is something to type into. */
 const TERMINAL = new Set(["running", "waiting", "unmanaged"]);
@@ -76,9 +77,10 @@ export class Pane {
     this.view = view;
     this.restart.hidden = view.state === "unmanaged" || view.state === "stopped";
     this.stop.hidden = view.state === "unmanaged" || view.state === "stopped";
-    if (this.state.dataset.state !== view.state) {
-      this.state.dataset.state = view.state;
-      this.state.replaceChildren(stateIcon(view.state), h("b", {}, view.state));
+    const shown = word(view);
+    if (this.state.dataset.state !== shown) {
+      this.state.dataset.state = shown;
+      this.state.replaceChildren(stateIcon(shown), h("b", {}, shown));
     }
     // Where there is no terminal, the space below tells the reason.
     this.detail.textContent = TERMINAL.has(view.state) ? view.reason ?? (view.promptPending ? "First task not delivered yet" : "") : "";

@@ -2,6 +2,7 @@
 import { $, call, h, toast } from "./core.js";
 import { stateIcon } from "./icons.js";
 import { NEEDY, ordered, state } from "./live.js";
+import { isNews, word } from "./work.js";
 
 const tabs = new Map();
 let hooks = null;
@@ -66,14 +67,16 @@ export function render() {
   views.forEach((view, index) => {
     let tab = tabs.get(view.name);
     if (!tab) { tab = make(view); tabs.set(view.name, tab); }
-    if (tab.dataset.state !== view.state) {
-      tab.dataset.state = view.state;
-      tab.firstChild.replaceChildren(stateIcon(view.state));
+    const shown = word(view);
+    if (tab.dataset.state !== shown) {
+      tab.dataset.state = shown;
+      tab.firstChild.replaceChildren(stateIcon(shown));
     }
-    const sub = `${view.agent === "-" ? "not listed" : view.agent} · ${view.state}`;
+    const sub = `${view.agent === "-" ? "not listed" : view.agent} · ${shown}`;
     if (tab.lastChild.lastChild.textContent !== sub) tab.lastChild.lastChild.textContent = sub;
     tab.title = [view.name, view.reason].filter(Boolean).join(": ");
     tab.classList.toggle("needy", NEEDY.has(view.state));
+    tab.classList.toggle("news", isNews(view));
     const selected = view.name === hooks.selected();
     tab.setAttribute("aria-selected", String(selected));
     tab.tabIndex = selected ? 0 : -1;

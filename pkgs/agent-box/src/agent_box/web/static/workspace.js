@@ -7,10 +7,12 @@ import { follow, NEEDY, notice, ordered, start, state } from "./live.js";
 import { Pane } from "./panes.js";
 import * as tabs from "./tabs.js";
 import { choose } from "./upload.js";
+import { isNews, looked, watch } from "./work.js";
 
 const panes = new Map();
 const LAST = `agent-box:last:${user}`;
 const NOTIFY = `agent-box:notify:${user}`;
+const TOLD = 60_000; // milliseconds of work of which people elsewhere want to hear the end
 let selected = null;
 let awaited = null; // a session that this page made and that is not in the list yet
 let wanted = new URLSearchParams(location.search).get("arg");
@@ -51,6 +53,7 @@ function settle() {
 }
 
 function render() {
+  if (view() && document.visibilityState === "visible") looked(view());
   for (const [name, pane] of panes) {
     if (!state.sessions.has(name)) { pane.remove(); panes.delete(name); }
   }
@@ -111,7 +114,8 @@ const actions = {
   previous: () => step(-1),
   attention() {
     const all = ordered(), at = all.findIndex((item) => item.name === selected);
-    const next = [...all.slice(at + 1), ...all.slice(0, at + 1)].find((item) => NEEDY.has(item.state));
+    const others = [...all.slice(at + 1), ...all.slice(0, at + 1)];
+    const next = others.find((item) => NEEDY.has(item.state)) ?? others.find(isNews);
     if (next) select(next.name, true);
     else say("No session needs you");
   },
@@ -148,14 +152,21 @@ function bell() {
   return button;
 }
 
-function notify(item) {
-  if (!allowed() || !NEEDY.has(item.state) || (document.visibilityState === "visible" && item.name === selected)) return;
+function notify(item, word, body) {
+  if (!allowed() || (document.visibilityState === "visible" && item.name === selected)) return;
   let shown;
   try {
-    shown = new Notification(`${item.name}: ${item.state}`, { body: item.reason ?? "", tag: `agent-box-${item.name}` });
+    shown = new Notification(`${item.name}: ${word}`, { body, tag: `agent-box-${item.name}` });
   } catch { return; } // browsers of phones leave them to installed pages
   shown.onclick = () => { window.focus(); select(item.name, true); shown.close(); };
 }
+
+// Before what shows it: who hears first, is told first.
+watch((item, worked) => {
+  if (document.visibilityState === "visible" && item.name === selected) return;
+  say(`${item.name}: done`);
+  if (worked >= TOLD) notify(item, "done", "It waits for the next task.");
+});
 
 follow((kind, detail) => {
   if (kind === "renamed") {
@@ -167,7 +178,7 @@ follow((kind, detail) => {
     pane.view = state.sessions.get(detail.to);
     pane.name();
     if (selected === detail.from) select(detail.to);
-  } else if (kind === "state") notify(detail.view);
+  } else if (kind === "state" && NEEDY.has(detail.view.state)) notify(detail.view, detail.view.state, detail.view.reason ?? "");
   // Terminals have ended with the login.
   else if (kind === "login") panes.forEach((pane) => pane.frame && pane.reload());
   else if (kind === "connection" && state.connected) panes.forEach((pane) => pane.reconnected());
@@ -186,4 +197,5 @@ tabs.setup({ select, close, selected: () => selected, moved: count });
 keyRow($("keyrow"), frame);
 listen(window, actions);
 notice($("notice"));
+addEventListener("visibilitychange", render);
 start();
