@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,29 @@ def test_who_waits(visitor: Visitor) -> None:
     for name in ("quiet", "review"):
         box.ctl("alice", f"rm {name}").check(f"rm {name}")
     box.stub_on_start("alice")
+
+
+@pytest.mark.shared
+def test_who_is_done(visitor: Visitor) -> None:
+    """An agent that has ended longer work while nobody looked is told from one that works and from
+    one that is idle, until somebody looks.
+    """
+    box = visitor.box
+    box.use_stub("claude")
+    here = visitor.somebody().new_page()
+    visitor.sign_in(here, "alice", path="/alice/?arg=main")
+    box.ctl("alice", "add worker --agent claude").check("add worker")
+    tab = browser.tab(here, "worker")
+    tab.get_by_text("claude · idle").wait_for()
+    work = "!run for n in $(seq 30); do echo step $n; sleep 0.5; done"
+    box.ctl("alice", f"send worker {shlex.quote(work)}").check("send")
+    tab.get_by_text("claude · running").wait_for()
+    tab.get_by_text("claude · done").wait_for(timeout=box.machine.scaled(60_000))
+    assert tab.locator("svg.done").count() == 1
+    visitor.picture(here, "done")
+    tab.click()
+    tab.get_by_text("claude · idle").wait_for()
+    box.ctl("alice", "rm worker").check("rm worker")
 
 
 @pytest.mark.shared

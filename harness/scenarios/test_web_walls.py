@@ -80,13 +80,16 @@ def test_what_services_learn(edge: Edge) -> None:
 
 
 def connect(path: str) -> str:
-    return f"python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('{path}')\""
+    """Return a script that connects to a socket of whichever type."""
+    types = "socket.SOCK_STREAM, socket.SOCK_DGRAM"
+    attempts = f"[socket.socket(socket.AF_UNIX, type).connect_ex('{path}') for type in ({types})]"
+    return f'python3 -c "import socket, sys; sys.exit(all({attempts}))"'
 
 
 @pytest.mark.shared
 def test_sockets(edge: Edge) -> None:
-    """No user reaches the sockets of the edge, the gate or somebody else; the edge's admin API
-    listens nowhere else. A forged report of the gate gets nobody in.
+    """No user reaches any socket of the edge, the gate, the bans or somebody else; the edge's admin
+    API listens nowhere else.
     """
     scripts = {
         "admin": connect("/run/caddy/admin.sock"),
@@ -98,6 +101,11 @@ def test_sockets(edge: Edge) -> None:
         "logins": "ls /run/agent-box-gate/live",
         "secrets": "cat /var/lib/agent-box-gate/* /var/lib/caddy/.local/share/caddy/pki/*/*/*.key",
     }
+    # Whatever else there is, and is not bob's own.
+    found = edge.box.succeed("find /run/agent-box* /run/caddy /run/fail2ban -type s").split()
+    sockets = [path for path in found if "bob" not in path]
+    assert {scripts["settings"], scripts["gate"]} <= {connect(path) for path in sockets}
+    scripts |= {path.replace("/", "_"): connect(path) for path in sockets}
     edge.sign_in("alice")
     for outcomes in (
         attack_from_login(edge.box, "bob", scripts, {}),

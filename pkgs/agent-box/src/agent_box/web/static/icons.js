@@ -15,6 +15,7 @@ const PATHS = {
   log: "M3.5 2.5h9v11h-9zM5.5 5.5h5M5.5 8h5M5.5 10.5h3",
   upload: "M8 11V3M4.5 6.5 8 3l3.5 3.5M3 13.5h10",
   download: "M8 3v8M4.5 7.5 8 11l3.5-3.5M3 13.5h10",
+  split: "M2 3h12v10H2zM8 3v10",
   folder: "M2 4h4l1.5 1.5H14V13H2z",
 };
 

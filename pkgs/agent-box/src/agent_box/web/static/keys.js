@@ -13,6 +13,7 @@ export const SHORTCUTS = [
   ["KeyE", "Alt+Shift+E", "Rename or move the session", "rename"],
   ["KeyL", "Alt+Shift+L", "Log of the session", "logs"],
   ["KeyX", "Alt+Shift+X", "Stop or remove the session", "close"],
+  ["KeyD", "Alt+Shift+D", "Two sessions side by side", "split"],
   ["KeyT", "Alt+Shift+T", "Leave the terminal for the tabs", "tabs"],
   ["KeyS", "Alt+Shift+S", "Settings", "settings"],
   ["KeyH", "Alt+Shift+H", "This help", "help"],

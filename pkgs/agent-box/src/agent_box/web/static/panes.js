@@ -131,9 +131,9 @@ export class Pane {
     if (!page) return;
     if (login) { signedOut(); return; }
     equip(this.frame, this.hint, () => this.active);
-    this.hooks.terminal(this.frame);
+    this.hooks.terminal(this.frame, this);
     this.ready = true;
-    if (this.active && (this.awaitsFocus || this.hooks.wantsFocus())) this.focus();
+    if (this.hooks.isSelected(this) && (this.awaitsFocus || this.hooks.wantsFocus())) this.focus();
   }
 
   async explain() {

@@ -17,13 +17,16 @@ let selected = null;
 let awaited = null; // a session that this page made and that is not in the list yet
 let wanted = new URLSearchParams(location.search).get("arg");
 let blank = null;
+let previous = null; // what was selected before
+let pair = null; // two sessions side by side: the left one, and the right one
 
 const current = () => panes.get(selected) ?? null;
 const frame = () => current()?.frame ?? null;
 const view = () => state.sessions.get(selected) ?? null;
 
 function select(name, focus = false) {
-  if (selected !== name) current()?.deactivate();
+  if (pair && !pair.includes(name)) pair = pair.map((side) => (side === selected ? name : side));
+  if (selected !== name) previous = selected;
   selected = name;
   wanted = null;
   localStorage.setItem(LAST, name);
@@ -62,9 +65,18 @@ function render() {
     if (pane) pane.update(item);
     else panes.set(item.name, new Pane(item, hooks));
   }
+  if (!pair?.every((name) => panes.has(name))) pair = null;
+  for (const [name, pane] of panes) {
+    const shown = name === selected || Boolean(pair?.includes(name));
+    if (!shown && pane.active) pane.deactivate();
+    else if (shown && !pane.active) pane.activate();
+    pane.element.classList.toggle("left", name === pair?.[0]);
+    pane.element.classList.toggle("right", name === pair?.[1]);
+    pane.element.classList.toggle("selected", name === selected);
+  }
+  splitter.setAttribute("aria-pressed", String(pair !== null));
   tabs.render();
   const pane = current();
-  if (pane && !pane.active) pane.activate();
   $("keyrow").hidden = !pane?.frame;
   explain(pane);
   const needy = [...state.sessions.values()].filter((item) => item.state === "waiting").length;
@@ -99,7 +111,13 @@ const hooks = {
     h("button", { type: "button", onclick: () => tabs.move(item.name, -1) }, "Move left"),
     h("button", { type: "button", onclick: () => tabs.move(item.name, 1) }, "Move right"),
     h("button", { type: "button", onclick: (event) => { event.target.closest("dialog").close(); actions.add({ agent: item.agent, workingDirectory: tilde(item.workingDirectory) }); } }, "New one like it")]),
-  terminal(element) { listen(element.contentWindow, actions); modify(element); },
+  isSelected: (pane) => pane === current(),
+  terminal(element, pane) {
+    listen(element.contentWindow, actions);
+    modify(element);
+    // Of two side by side, the one that is typed into is meant.
+    element.contentWindow.addEventListener("focus", () => { if (pair && pane !== current()) select(pane.view.name); });
+  },
   wantsFocus: () => !document.querySelector("dialog[open]") && [document.body, $("panes"), frame()].includes(document.activeElement),
 };
 
@@ -129,6 +147,12 @@ const actions = {
   logs: () => view() && logs(view()),
   close: () => view() && close(view()),
   tabs() { window.focus(); tabs.focusTab(selected); },
+  split() {
+    const other = pair ? null : ordered().map((item) => item.name).find((name, at, all) => (all.includes(previous) ? name === previous : name !== selected));
+    if (!pair && !other) toast("There is no other session to show beside this one.");
+    pair = pair || !other ? null : [selected, other];
+    render();
+  },
   settings: () => location.assign(`${base}/settings/`),
   help,
 };
@@ -177,6 +201,8 @@ follow((kind, detail) => {
     panes.set(detail.to, pane);
     pane.view = state.sessions.get(detail.to);
     pane.name();
+    if (previous === detail.from) previous = detail.to;
+    pair = pair?.map((name) => (name === detail.from ? detail.to : name)) ?? null;
     if (selected === detail.from) select(detail.to);
   } else if (kind === "state" && NEEDY.has(detail.view.state)) notify(detail.view, detail.view.state, detail.view.reason ?? "");
   // Terminals have ended with the login.
@@ -187,9 +213,11 @@ follow((kind, detail) => {
 
 const waiting = h("button", { type: "button", class: "plain needs", hidden: true, onclick: () => actions.attention() }, stateIcon("waiting"), h("b"));
 
+const splitter = iconButton("split", "Two sessions side by side", () => actions.split(), { class: "icon-button wide", "aria-pressed": "false" });
+
 $("tools").append(
   iconButton("add", "New session", () => actions.add(), { class: "icon-button add" }), waiting,
-  h("span", { class: "grow" }), bell(), iconButton("help", "Keyboard shortcuts", help),
+  h("span", { class: "grow" }), splitter, bell(), iconButton("help", "Keyboard shortcuts", help),
   h("a", { class: "icon-button", href: `${base}/downloads/`, "aria-label": "Downloads", title: "Downloads" }, icon("download")),
   h("a", { class: "icon-button", href: `${base}/settings/`, "aria-label": "Settings", title: "Settings" }, icon("gear")));
 
