@@ -91,6 +91,12 @@ def test_by_keyboard(visitor: Visitor) -> None:
     here.wait_for_function("() => location.search === '?arg=main'")
     keys.press("Alt+Digit2")
     here.wait_for_function("() => location.search === '?arg=quick'")
+    keys.press("Alt+Shift+KeyD")
+    here.locator("#pane-main.right iframe").wait_for()
+    assert here.locator("#pane-quick.left iframe").is_visible()
+    visitor.picture(here, "side-by-side")
+    keys.press("Alt+Shift+KeyD")
+    here.locator("#pane-main").wait_for(state="hidden")
     keys.press("Alt+Shift+KeyX")
     here.get_by_role("heading", name="Remove quick?").wait_for()
     for _ in range(4):

@@ -81,6 +81,14 @@ def test_who_is_done(visitor: Visitor) -> None:
     visitor.picture(here, "done")
     tab.click()
     tab.get_by_text("claude · idle").wait_for()
+    # What was said is there to read, without the terminal.
+    box.ctl("alice", "send worker 'mend the basket'").check("send")
+    box.wait_for("the prompt", lambda: "basket" in str(box.stub_prompts("alice")))
+    here.locator("#pane-worker").get_by_role("button", name="Log", exact=True).click()
+    here.get_by_role("button", name="Read the conversation").click()
+    region = here.get_by_role("region", name="Conversation of worker")
+    region.get_by_text("mend the basket").wait_for()
+    visitor.picture(here, "conversation")
     box.ctl("alice", "rm worker").check("rm worker")
 
 

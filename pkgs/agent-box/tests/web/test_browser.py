@@ -7,6 +7,7 @@ harness/node_modules holds it.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import socket
@@ -195,6 +196,89 @@ def test_who_is_done(page, stand):
     here.keyboard.press("Alt+Shift+KeyA")
     here.wait_for_function("() => location.search === '?arg=docs'")
     tab(here, "docs").get_by_text("codex · idle").wait_for()
+
+
+def test_two_side_by_side(page, stand):
+    here = page("?arg=main")
+    tab(here, "docs").click()
+    here.get_by_role("button", name="Two sessions side by side").click()
+    left, right = here.locator("#pane-docs"), here.locator("#pane-main")
+    assert left.bounding_box()["x"] == 0
+    assert right.bounding_box()["x"] == left.bounding_box()["width"] == 720
+    # What is typed into is what keys and address mean; nothing changes places.
+    here.frame_locator("#pane-main iframe").locator("textarea").focus()
+    here.wait_for_function("() => location.search === '?arg=main'")
+    assert right.bounding_box()["x"] == 720
+    here.keyboard.press("x")
+    assert here.frame_locator("#pane-main iframe").locator("#screen").inner_text().endswith(" x")
+    # Another tab takes the place of the one in use, and a new name keeps it.
+    tab(here, "shop-tests").click()
+    third = here.locator("#pane-shop-tests")
+    assert third.bounding_box()["x"] == 720
+    assert right.is_hidden()
+    assert left.is_visible()
+    docs = stand.supervisor.sessions["docs"]
+    stand.supervisor.put("papers", **{key: docs[key] for key in ("agent", "id")})
+    stand.supervisor.push({"event": "removed", "name": "docs"})
+    here.locator("#pane-papers.left").wait_for()
+    here.set_viewport_size({"width": 900, "height": 700})
+    assert third.bounding_box()["width"] == 900
+    assert here.locator("#pane-papers").is_hidden()
+    here.set_viewport_size({"width": 1440, "height": 900})
+    here.keyboard.press("Alt+Shift+KeyD")
+    here.locator("#pane-papers").wait_for(state="hidden")
+    assert third.bounding_box()["width"] == 1440
+
+
+TRANSCRIPT = (
+    {"type": "user", "isMeta": True, "message": {"role": "user", "content": "a caveat"}},
+    {"type": "user", "message": {"role": "user", "content": "mend the <b>basket</b>"}},
+    {"type": "assistant", "message": {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I look first."},
+        {"type": "tool_use", "name": "Bash", "input": {"command": "pytest -q"}}]}},
+    {"type": "user", "message": {"role": "user", "content": [
+        {"type": "tool_result", "content": "41 passed"}]}},
+    {"type": "event_msg", "payload": {"type": "user_message", "message": "of codex"}},
+    {"type": "event_msg", "payload": {"type": "agent_message", "message": "codex said"}},
+    {"type": "response_item", "payload": {"type": "function_call", "name": "shell",
+                                          "arguments": "{}"}},
+    {"type": "message", "message": {"role": "assistant", "content": [
+        {"type": "text", "text": "pi said"},
+        {"type": "toolCall", "name": "edit", "arguments": {"path": "x"}}]}},
+)  # fmt: skip
+
+
+def test_reading_a_conversation(page, stand):
+    identity = stand.supervisor.sessions["main"]["id"]
+    state = stand.me.state_dir / "sessions"
+    state.mkdir(parents=True, exist_ok=True)
+    entry = {"agent": "claude", "boxSessionId": identity, "workingDirectory": str(stand.home)}
+    document = {"version": 1, "sessions": {"main": entry, "docs": entry}}
+    stand.me.registry_path.write_text(json.dumps(document))
+    record = {"id": identity, "launchId": identity, "launched": True}
+    (state / f"{identity}.json").write_text(json.dumps(record))
+    here = page("?arg=main")
+    tab(here, "main").wait_for()
+    here.keyboard.press("Alt+Shift+KeyL")
+    here.get_by_role("button", name="Read the conversation").click()
+    here.get_by_text("has not stored one").wait_for()
+    here.keyboard.press("Escape")
+    folder = stand.home / ".claude/projects/-x"
+    folder.mkdir(parents=True)
+    lines = [json.dumps(line) for line in TRANSCRIPT]
+    (folder / f"{identity}.jsonl").write_text("\n".join(["cut off", *lines, "nonsense", "7"]))
+    here.get_by_role("button", name="Read the conversation").click()
+    region = here.get_by_role("region", name="Conversation of main")
+    region.get_by_text("mend the <b>basket</b>").wait_for()
+    shown = region.locator("section > *, details > summary").all_inner_texts()
+    assert shown == [
+        *("You", "mend the <b>basket</b>", "claude", "I look first.", "Bash"),
+        *("You", "of codex", "claude", "codex said", "shell", "claude", "pi said", "edit"),
+    ]
+    assert region.get_by_text("pytest -q").is_hidden()
+    region.get_by_text("Bash").click()
+    region.get_by_text("pytest -q").wait_for()
+    assert violations(here) == []
 
 
 def test_dragging_a_tab(page, stand):

@@ -76,8 +76,10 @@ export function rename(view, moves = []) {
 /** Show the log of a session: the screen now, or what ended runs left. */
 export function logs(view) {
   const text = h("pre", { class: "log", tabindex: "0", "aria-label": `Log of ${view.name}` }, "…");
+  const talks = view.agent !== "shell" && view.id;
   const dialog = open(`Log of ${view.name}`, [text, h("div", { class: "actions" },
-    h("a", { class: "button", href: `${base}/api/${path(view.name, "transcript")}`, onclick: (event) => transcript(event, view.name) }, "Download transcript"),
+    talks ? h("button", { type: "button", onclick: () => import("./conversation.js").then(({ conversation }) => conversation(view)).catch((error) => toast(error.message, "bad")) }, "Read the conversation") : null,
+    talks ? h("a", { class: "button", href: `${base}/api/${path(view.name, "transcript")}`, onclick: (event) => transcript(event, view.name) }, "Download transcript") : null,
     h("span", { class: "grow" }),
     h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close"))], { wide: true });
   lastLines(view.name, 2000).then((found) => { text.textContent = found; text.scrollTop = text.scrollHeight; });
