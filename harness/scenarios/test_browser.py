@@ -109,7 +109,7 @@ def test_a_journey(visitor: Visitor, measured: Callable[[str, float], None]) -> 
 @pytest.mark.shared
 def test_files_and_secrets(visitor: Visitor) -> None:
     """A file goes to the box and one comes from it, byte for byte; a secret reaches the sessions
-    that start afterwards and is never shown again.
+    that start afterwards, or the one that it is for, and is never shown again.
     """
     box = visitor.box
     content = bytes(range(256)) * 9000
@@ -135,7 +135,7 @@ def test_files_and_secrets(visitor: Visitor) -> None:
     here.get_by_role("button", name="Store", exact=True).click()
     here.get_by_role("rowheader", name="TOKEN_OF_TEST").wait_for()
     here.get_by_text("Still running with old values").wait_for()
-    assert "one" not in here.locator("#secrets").inner_text()
+    assert "two" not in here.locator("#secrets").inner_text()
     visitor.picture(here, "settings")
     here.get_by_role("button", name="Restart them").click()
     here.get_by_text("Still running with old values").wait_for(state="hidden")
@@ -143,6 +143,25 @@ def test_files_and_secrets(visitor: Visitor) -> None:
     terminal = visitor.terminal(here, "main")
     terminal.type('echo "=$TOKEN_OF_TEST=" | tr "\\n" "+"\n')
     terminal.wait("=one+two=")
+
+    box.ctl("alice", "add other --agent shell").check("add other")
+    here.goto(f"{visitor.origin}/alice/settings/")
+    here.get_by_role("button", name="Add secret").click()
+    here.get_by_label("Name", exact=True).fill("TOKEN_OF_TEST")
+    here.get_by_role("combobox", name="For").select_option("other")
+    here.get_by_label("Value (several lines are fine)").fill("its own")
+    here.get_by_role("button", name="Store", exact=True).click()
+    here.get_by_role("button", name="Remove TOKEN_OF_TEST of other").wait_for()
+    # It stays with a session that gets another name, and goes with it.
+    box.ctl("alice", "rename other renamed").check("rename")
+    box.ctl("alice", "restart --all").check("restart")
+    for session, value in (("main", "one+two"), ("renamed", "its own")):
+        box.ctl("alice", f'send {session} \'echo "=$TOKEN_OF_TEST=" | tr "\\n" +\'').check("send")
+        box.wait_for(value, lambda s=session, v=value: f"={v}=" in box.pane_text("alice", s))
+    kept = "find /home/alice/.config/agent-box/session-env -type f"
+    assert box.succeed(f"{kept} -name '*[0-9a-f]' -printf '%m %u\n'") == "600 alice\n"
+    box.ctl("alice", "rm renamed").check("rm")
+    assert box.succeed(kept) == ""
 
 
 @pytest.mark.shared

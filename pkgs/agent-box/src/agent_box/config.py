@@ -237,6 +237,15 @@ class User:
         return self.config_dir / "env"
 
     @property
+    def session_env_dir(self) -> Path:
+        """Secrets and settings of single sessions."""
+        return self.config_dir / "session-env"
+
+    def session_env_path(self, session_id: str) -> Path:
+        """What one session gets besides those of all, and instead where both say something."""
+        return self.session_env_dir / session_id
+
+    @property
     def control_path(self) -> Path:
         """The supervisor's socket."""
         return self.runtime_dir / "control.sock"

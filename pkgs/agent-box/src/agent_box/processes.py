@@ -5,23 +5,31 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent_box.config import User
 
 _START_FIELD = 19  # of /proc/PID/stat, counted behind the name
 
 
-def started_before(views: list[dict[str, Any]], path: Path) -> list[str]:
-    """Return the names of living sessions that started before `path` was last changed."""
-    try:
-        changed = path.stat().st_mtime
-    except OSError:
-        return []
+def with_old_values(views: list[dict[str, Any]], user: User) -> list[str]:
+    """Return the names of living sessions that started before their secrets were last changed."""
+    changed = _changed(user.env_path)
     old = []
     for view in views:
         started = start_time(view.get("pid"))
-        if started is not None and started < changed:
+        own = _changed(user.session_env_path(view["id"])) if view.get("id") else 0.0
+        if started is not None and started < max(changed, own):
             old.append(str(view["name"]))
     return old
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def start_time(pid: int | None) -> float | None:

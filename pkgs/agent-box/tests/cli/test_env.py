@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 
@@ -113,3 +114,22 @@ def test_an_unreadable_file_is_named(cli, path):
     result = cli("env", "ls")
     assert result.status == 1
     assert str(path) in result.err
+
+
+def test_the_variables_of_one_session(cli, path):
+    identity = "0f0e0d0c-0000-4000-8000-000000000001"
+    entries = {"one": {"agent": "shell", "boxSessionId": identity}, "new": {"agent": "shell"}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_name("sessions.json").write_text(json.dumps({"version": 1, "sessions": entries}))
+    own = path.with_name("session-env") / identity
+    assert cli("env", "set", "KEY", SECRET, "--session", "one").out == "set KEY\n"
+    assert envfile.read(own) == {"KEY": SECRET}
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert own.parent.stat().st_mode & 0o777 == 0o700
+    assert not path.exists()
+    assert cli("env", "ls").out == ""
+    assert cli("env", "ls", "--session", "one").out == "KEY\n"
+    assert cli("env", "unset", "KEY", "--session=one").out == "removed KEY\n"
+    assert cli("env", "set", "KEY", "x", "--session", "nobody").status == 3
+    assert cli("env", "set", "KEY", "x", "--session", "new").status == 4
+    assert not path.exists()

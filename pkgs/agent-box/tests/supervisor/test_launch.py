@@ -43,7 +43,7 @@ def spec(tmp_path, notify):
         "cwd": str(tmp_path),
         "env": {"A": "from spec", "B": "from spec"},
         "identity": {"AGENT_BOX_SESSION": "one"},
-        "envFile": str(tmp_path / "env"),
+        "envFiles": [str(tmp_path / "env"), str(tmp_path / "own")],
         "cgroup": None,
         "notify": notify.getsockname(),
         "failedFile": str(tmp_path / "failed"),
@@ -74,6 +74,8 @@ def test_argv_environment_and_signals(tmp_path, spec, notify):
         "TERM": "tmux-256color",
     }
     assert cwd == str(tmp_path)
+    (tmp_path / "own").write_text("B=of this session\n")
+    assert json.loads(launch(tmp_path, spec).stdout)[1]["B"] == "of this session"
     told = json.loads(notify.recv(65536))
     assert told == {"event": "exec", "cgroup": False, "id": "ID", "launch": "L1", "pid": pid}
     assert not (tmp_path / "failed").exists()

@@ -19,7 +19,11 @@ from agent_box.supervisor.lifecycle import Lifecycle
 def environment(tmp_path):
     """Return what a session of alice gets, with or without webhooks."""
     user = SimpleNamespace(
-        name="alice", home=tmp_path, runtime_dir=tmp_path, env_path=tmp_path / "env"
+        name="alice",
+        home=tmp_path,
+        runtime_dir=tmp_path,
+        env_path=tmp_path / "env",
+        session_env_path=tmp_path.joinpath,
     )
     session = SimpleNamespace(
         name="main", id=str(uuid.uuid4()), entry=SimpleNamespace(working_directory="/")

@@ -239,6 +239,32 @@ def test_the_box(web):
     }
 
 
+def test_secrets_of_one_session(web):
+    from agent_box import envfile
+
+    identity = "0f0e0d0c-0000-4000-8000-000000000001"
+    me = web.stand.me
+    me.registry_path.parent.mkdir(parents=True, exist_ok=True)
+    entries = {"main": {"agent": "shell", "boxSessionId": identity}, "other": {"agent": "shell"}}
+    me.registry_path.write_text(json.dumps({"version": 1, "sessions": entries}))
+    web.supervisor.put("main", id=identity)
+    web.supervisor.put("other")
+    stored = web.call("POST", "env", {"values": {"KEY": "x"}, "session": "main"})
+    assert stored.json() == {"changed": ["KEY"], "stale": ["main"]}
+    assert envfile.read(me.session_env_path(identity)) == {"KEY": "x"}
+    found = web.get("api/env").json()
+    assert (found["keys"], found["own"]) == ([], {"main": ["KEY"]})
+    # The test itself is the process of both, and older than the file.
+    assert found["stale"] == ["main"]
+    assert web.call("DELETE", "env/KEY").status_code == 404
+    assert web.call("DELETE", "env/KEY?session=nobody").status_code == 404
+    assert web.call("DELETE", "env/KEY?session=main").json()["changed"] == ["KEY"]
+    assert web.get("api/env").json()["own"] == {}
+    for session, status in (("nobody", 404), ("other", 409), ("../env", 404)):
+        answer = web.call("POST", "env", {"values": {"KEY": "x"}, "session": session})
+        assert answer.status_code == status, session
+
+
 def test_transcripts(web):
     identity = "0f0e0d0c-0000-4000-8000-000000000001"
     state = web.stand.me.state_dir / "sessions"

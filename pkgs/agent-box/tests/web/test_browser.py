@@ -368,6 +368,21 @@ def test_settings(page, stand):
     here.get_by_role("button", name="Store all").click()
     here.get_by_role("rowheader", name="PEM").wait_for()
     here.get_by_text("Still running with old values").wait_for()
+    identity = stand.supervisor.sessions["main"]["id"]
+    entry = {"agent": "claude", "boxSessionId": identity}
+    stand.me.registry_path.write_text(json.dumps({"version": 1, "sessions": {"main": entry}}))
+    here.get_by_role("button", name="Add secret").click()
+    here.get_by_label("Name", exact=True).fill("OWN")
+    here.get_by_role("combobox", name="For").select_option("main")
+    here.get_by_label("Value (several lines are fine)").fill("mine")
+    here.get_by_role("button", name="Store", exact=True).click()
+    here.get_by_role("button", name="Replace OWN of main").click()
+    assert here.get_by_role("combobox", name="For").is_disabled()
+    here.get_by_role("button", name="Cancel").click()
+    here.get_by_role("button", name="Remove OWN of main").click()
+    here.get_by_role("button", name="Remove", exact=True).click()
+    here.get_by_role("rowheader", name="OWN", exact=True).wait_for(state="detached")
+    here.get_by_role("rowheader", name="PEM").wait_for()
     here.get_by_role("button", name="Change password").click()
     for name, value in (("current", "wrong"), ("new", "x" * 20), ("again", "x" * 20)):
         here.locator(f"[name={name}]").fill(value)

@@ -1,4 +1,4 @@
-"""`env`: the variables of all sessions. Values go in and never come out."""
+"""`env`: the variables of all sessions, or of one. Values go in and never come out."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ _ALIVE = ("starting", "running", "waiting")
 def run(context: Context, arguments: argparse.Namespace) -> int:
     """List, set or remove variables."""
     path = context.user.env_path
+    if arguments.session is not None:
+        from agent_box import session_env  # reads the list of sessions, which the others need not
+
+        path = session_env.path_of(context.user, arguments.session)
     if arguments.action == "ls":
         return _list(context, path)
     if arguments.action == "set":
@@ -33,7 +37,7 @@ def run(context: Context, arguments: argparse.Namespace) -> int:
 
 def _list(context: Context, path: Path) -> int:
     keys = envfile.keys(path)
-    old = processes.started_before(_alive(context), path)
+    old = processes.with_old_values(_alive(context), context.user)
     if context.json:
         context.print_json({"keys": keys, "oldValuesIn": old})
     else:
@@ -61,7 +65,8 @@ def _set(context: Context, arguments: argparse.Namespace, path: Path) -> int:
     else:
         value = os.fsencode(value).decode("utf-8", "surrogateescape")
     changed = envfile.set_values(path, {key: value}, force=arguments.force)
-    return _report(context, changed, f"set {key}" if changed else f"{key} has that value already")
+    sentence = f"set {key}" if changed else f"{key} has that value already"
+    return _report(context, changed, sentence, arguments.session)
 
 
 def _unset(context: Context, arguments: argparse.Namespace, path: Path) -> int:
@@ -69,11 +74,12 @@ def _unset(context: Context, arguments: argparse.Namespace, path: Path) -> int:
     for key in arguments.keys:
         if key not in removed:
             context.note(f"{key} was not set")
-    return _report(context, removed, f"removed {' '.join(removed)}" if removed else "")
+    sentence = f"removed {' '.join(removed)}" if removed else ""
+    return _report(context, removed, sentence, arguments.session)
 
 
-def _report(context: Context, changed: list[str], sentence: str) -> int:
-    old = _alive(context) if changed else []
+def _report(context: Context, changed: list[str], sentence: str, session: str | None) -> int:
+    old = [view for view in _alive(context) if session in (None, view["name"])] if changed else []
     if context.json:
         context.print_json({"changed": changed, "oldValuesIn": names_of(old)})
     elif sentence:

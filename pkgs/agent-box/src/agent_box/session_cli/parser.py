@@ -260,7 +260,9 @@ def _env_options(env: argparse.ArgumentParser, common: argparse.ArgumentParser) 
     actions = env.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
-        return actions.add_parser(name, help=text, description=text, parents=[common])
+        made = actions.add_parser(name, help=text, description=text, parents=[common])
+        made.add_argument("--session", metavar="NAME", help="the variables of this session alone")
+        return made
 
     action("ls", "list the names of the variables, never the values")
     setting = action("set", "set a variable; without VALUE it is read from standard input")

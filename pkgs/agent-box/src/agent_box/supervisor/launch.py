@@ -1,8 +1,8 @@
 """`agent-box-launch SPEC`: what a pane executes to become its agent.
 
 Reads the launch spec that the supervisor wrote, joins the session's control group, loads
-the user's env file, and replaces itself with the agent. No shell is involved, so nothing
-needs quoting and a prompt of 100 KB arrives as it is.
+the env files of the user and the session, and replaces itself with the agent. No shell is
+involved, so nothing needs quoting and a prompt of 100 KB arrives as it is.
 
 Started for every session and on every respawn: it imports as little as it can.
 """
@@ -77,14 +77,13 @@ def _environment(spec: dict[str, Any]) -> dict[str, str]:
 
     env = dict(os.environ)
     env.update(spec["env"])
-    try:
-        env.update(envfile.read(spec["envFile"]))
-    except FileNotFoundError:
-        pass
-    except (AgentBoxError, OSError, ValueError) as error:
-        # A secret that is missing is the agent's to report; a session that
-        # does not start because of one odd line would be worse.
-        print(f"agent-box: {spec['envFile']} was not loaded: {error}", file=sys.stderr)
+    for path in spec["envFiles"]:
+        try:
+            env.update(envfile.read(path))
+        except (AgentBoxError, OSError, ValueError) as error:
+            # A secret that is missing is the agent's to report; a session that
+            # does not start because of one odd line would be worse.
+            print(f"agent-box: {path} was not loaded: {error}", file=sys.stderr)
     env.update(spec.get("identity", {}))
     return env
 

@@ -16,7 +16,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from agent_box import agents, envfile
+from agent_box import agents, envfile, locking
 from agent_box.agents.base import Context
 from agent_box.errors import AgentBoxError
 from agent_box.registry import is_uuid
@@ -27,6 +27,8 @@ from agent_box.supervisor.record import KEPT_EXITS, Exit
 from agent_box.tmux import TmuxDownError, TmuxError, TmuxSilentError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent_box.agents.base import Agent, Launch
     from agent_box.config import Box, User
     from agent_box.supervisor.cgroups import Groups
@@ -61,7 +63,7 @@ class Lifecycle:
     def context(self, session: Session, env: dict[str, str] | None = None) -> Context:
         """Return what an agent's adapter gets to see."""
         if env is None:
-            env = self._env()
+            env = self._env(session)
         return Context(
             box=self.box,
             user=self.user,
@@ -72,12 +74,18 @@ class Lifecycle:
             env=env,
         )
 
-    def _env(self) -> dict[str, str]:
-        try:
-            return envfile.read(self.user.env_path)
-        except (AgentBoxError, OSError, ValueError) as error:
-            log.warning("the env file is not loaded: %s", error)
-            return {}
+    def _env_files(self, session: Session) -> list[Path]:
+        """Return the files of the environment, what counts most last."""
+        return [self.user.env_path, self.user.session_env_path(session.id)]
+
+    def _env(self, session: Session) -> dict[str, str]:
+        env: dict[str, str] = {}
+        for path in self._env_files(session):
+            try:
+                env |= envfile.read(path)
+            except (AgentBoxError, OSError, ValueError) as error:
+                log.warning("%s is not loaded: %s", path, error)
+        return env
 
     async def start(self, session: Session, pane: Pane | None) -> None:
         """Start the session, in `pane` if that holds an ended run of it."""
@@ -217,7 +225,7 @@ class Lifecycle:
             # Who the box is on GitHub may be said better in the user's own env file.
             "env": launch.env | ({place.SELF: login} if login else {}),
             "identity": {"AGENT_BOX_SESSION": session.name, **webhook},
-            "envFile": str(self.user.env_path),
+            "envFiles": [str(path) for path in self._env_files(session)],
             "cgroup": group,
             "notify": str(self.notify_path),
             "failedFile": str(self._failed_path(session)),
@@ -243,6 +251,9 @@ class Lifecycle:
         if is_uuid(session_id):
             self.records.forget(session_id)
             place.forget(self.user.home, session_id)
+            own = self.user.session_env_path(session_id)
+            for path in (own, locking.lock_path(own)):
+                path.unlink(missing_ok=True)
             for path in self.launch_dir.glob(f"{session_id}.*"):
                 path.unlink(missing_ok=True)
 

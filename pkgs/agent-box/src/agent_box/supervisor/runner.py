@@ -72,6 +72,7 @@ class Supervisor(Intake):
         self.records.prepare()
         try:
             self.store.prepare(self.box)
+            self.user.session_env_dir.mkdir(mode=0o700, exist_ok=True)
         except (AgentBoxError, OSError) as error:
             log.error("the registry cannot be prepared: %s", error)
         self.read_registry()

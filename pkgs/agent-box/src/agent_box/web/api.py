@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agent_box import envfile, naming, processes
+from agent_box import envfile, naming, processes, session_env
 from agent_box.errors import AgentBoxError, UsageError
 from agent_box.web import answers, bulk, files, places, transcripts
 from agent_box.web.answers import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -89,6 +90,8 @@ class SetEnv(Body):
     values: dict[str, str] | None = None
     text: str | None = None
     force: bool = False
+    session: str | None = None
+    """Name of the session that alone gets them."""
 
 
 class Api:
@@ -213,11 +216,14 @@ class Api:
     async def env(self, _: Request) -> Response:
         """Name the secrets, never their values, and who runs with old ones."""
         keys = await asyncio.to_thread(envfile.keys, self._user.env_path)
+        own: dict[str, list[str]] = {}
         stale = []
-        with contextlib.suppress(AgentBoxError):  # the keys matter more
+        with contextlib.suppress(AgentBoxError):  # the keys of all matter more
+            own = await asyncio.to_thread(session_env.keys, self._user)
+        with contextlib.suppress(AgentBoxError):
             listing = await self._link.call("ls")
-            stale = processes.started_before(listing["sessions"], self._user.env_path)
-        return answers.data({"keys": keys, "stale": stale})
+            stale = processes.with_old_values(listing["sessions"], self._user)
+        return answers.data({"keys": keys, "own": own, "stale": stale})
 
     async def set_env(self, request: Request) -> Response:
         """Set secrets: `{"values": {…}}` or `{"text": "KEY=value lines"}`, all or none."""
@@ -234,24 +240,32 @@ class Api:
                 f"{', '.join(reserved)} can break every session at once; nothing was stored",
             )
         changed = await asyncio.to_thread(
-            envfile.set_values, self._user.env_path, values, force=wanted.force
+            envfile.set_values, self._env_path(wanted.session), values, force=wanted.force
         )
-        return await self._changed(changed)
+        return await self._changed(changed, wanted.session)
 
     async def unset_env(self, request: Request) -> Response:
         """Remove a secret."""
         await _body(request, Nothing)
-        key = request.path_params["key"]
-        changed = await asyncio.to_thread(envfile.unset, self._user.env_path, [key])
+        key, session = request.path_params["key"], request.query_params.get("session")
+        changed = await asyncio.to_thread(envfile.unset, self._env_path(session), [key])
         if not changed:
             raise Refusal(HTTPStatus.NOT_FOUND, "not_found", f"{key[:60]} is not set")
-        return await self._changed(changed)
+        return await self._changed(changed, session)
 
-    async def _changed(self, changed: list[str]) -> Response:
+    def _env_path(self, session: str | None) -> Path:
+        """Return the secrets of all sessions, or those of one."""
+        return self._user.env_path if session is None else session_env.path_of(self._user, session)
+
+    async def _changed(self, changed: list[str], session: str | None) -> Response:
         stale = []
         with contextlib.suppress(AgentBoxError):
             listing = await self._link.call("ls")
-            stale = [view["name"] for view in listing["sessions"] if view["state"] in ALIVE]
+            stale = [
+                view["name"]
+                for view in listing["sessions"]
+                if view["state"] in ALIVE and session in (None, view["name"])
+            ]
         return answers.data({"changed": changed, "stale": stale if changed else []})
 
     async def facts(self, _: Request) -> Response:

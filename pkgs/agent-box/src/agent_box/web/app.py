@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from agent_box.errors import AgentBoxError
 from agent_box.link import Link
+from agent_box.registry import is_uuid
 from agent_box.sites import results
 from agent_box.subscriptions.place import state_dir
 from agent_box.update import status
@@ -215,7 +216,7 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> Guard:
 
 async def _watch(user: User, feed: Feed) -> None:
     """Tell of changes to secrets, files, subscriptions and updates, whoever makes them."""
-    places = {user.config_dir: "env", status.STATE: "update"}
+    places = {user.config_dir: "env", user.session_env_dir: "env", status.STATE: "update"}
     places |= {user.home / name: "files" for name in ("downloads", "uploads")}
     places[results.RESULTS] = "sites"
     places[state_dir(user.home)] = "webhooks"
@@ -233,7 +234,7 @@ async def _watch(user: User, feed: Feed) -> None:
                     feed.publish("webhooks", {})
                 elif kind == "update" and name == status.FILE:
                     feed.publish("update", {})
-                elif kind == "env" and name == user.env_path.name:
+                elif kind == "env" and (name == user.env_path.name or is_uuid(name)):
                     feed.publish("env", {})
                 elif kind == "sites" and name == f"{user.name}.json":
                     feed.publish("sites", {})

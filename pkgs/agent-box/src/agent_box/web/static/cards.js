@@ -48,16 +48,17 @@ export function secrets(section, head) {
   head.append(
     h("button", { type: "button", class: "small", onclick: () => paste() }, "Paste many"),
     h("button", { type: "button", class: "small primary", onclick: () => edit() }, icon("add"), "Add secret"));
-  section.append(h("p", { class: "hint" }, "Environment variables of every session, kept in ~/.config/agent-box/env. Values are never shown again. Sessions get them at their next start."));
+  section.append(h("p", { class: "hint" }, "Environment variables of every session, or of one, kept in ~/.config/agent-box/env and session-env beside it. Values are never shown again. Sessions get them at their next start."));
   const stale = h("div", { class: "notice warn", hidden: true });
   section.append(stale);
-  const body = table(section, "Secrets", ["Name", ""]);
+  const body = table(section, "Secrets", ["Name", "For", ""]);
 
   const load = loading(section, async () => {
     const found = await call("GET", "env");
-    rows(body, found.keys, (key) => key, (key) => h("tr", {},
-      h("th", { scope: "row" }, h("code", {}, key)),
-      h("td", { class: "do" }, iconButton("edit", `Replace ${key}`, () => edit(key)), iconButton("close", `Remove ${key}`, () => remove(key)))), "No secrets yet.");
+    const items = [...found.keys.map((key) => ({ key, session: null })), ...Object.entries(found.own).flatMap(([session, keys]) => keys.map((key) => ({ key, session })))];
+    rows(body, items, (item) => `${item.session}/${item.key}`, ({ key, session }) => h("tr", {},
+      h("th", { scope: "row" }, h("code", {}, key)), h("td", {}, session ?? "every session"),
+      h("td", { class: "do" }, iconButton("edit", `Replace ${called(key, session)}`, () => edit(key, session)), iconButton("close", `Remove ${called(key, session)}`, () => remove(key, session)))), "No secrets yet.");
     stale.hidden = !found.stale.length;
     stale.replaceChildren(h("p", {}, `Still running with old values: ${found.stale.join(", ")}.`),
       h("button", { type: "button", class: "small", onclick: (event) => run(event.currentTarget, async () => {
@@ -66,8 +67,11 @@ export function secrets(section, head) {
       }) }, "Restart them"));
   });
 
-  const store = (force) => async (body2) => {
-    const { changed } = await call("POST", "env", { ...body2, force: force.checked });
+  const called = (key, session) => (session ? `${key} of ${session}` : key);
+  const whose = (session) => h("select", { name: "session", disabled: session !== undefined }, h("option", { value: "" }, "every session"),
+    ordered().filter((view) => view.id).map((view) => h("option", { value: view.name, selected: view.name === session }, view.name)));
+  const store = (force, session) => async (values) => {
+    const { changed } = await call("POST", "env", { ...values, force: force.checked, session: session.value || null });
     toast(changed.length ? `Stored: ${changed.join(", ")}.` : "Nothing changed: they had these values already.");
     load();
   };
@@ -75,24 +79,26 @@ export function secrets(section, head) {
     const box = h("input", { type: "checkbox" });
     return [box, h("label", { class: "check" }, box, "Store even names that can break every session (PATH, HOME, …)")];
   };
-  function edit(key = "") {
+  function edit(key = "", session = undefined) {
     const [force, row] = forced();
+    const owner = whose(session);
     const name = h("input", { name: "key", value: key, readonly: Boolean(key), required: true, autocomplete: "off", autocapitalize: "off", spellcheck: "false", pattern: "[A-Za-z_][A-Za-z0-9_]*", title: "Letters, digits and _" });
     const value = h("textarea", { name: "value", rows: 3, class: "secret", autocomplete: "off", autocapitalize: "off", spellcheck: "false" });
     const show = h("input", { type: "checkbox", onchange: () => value.classList.toggle("secret", !show.checked) });
-    form(key ? `Replace ${key}` : "Add secret", [h("label", {}, "Name", name), h("label", {}, "Value (several lines are fine)", value),
-      h("label", { class: "check" }, show, "Show the value"), key ? null : row], "Store", () => store(force)({ values: { [name.value.trim()]: value.value } }));
+    form(key ? `Replace ${called(key, session)}` : "Add secret", [h("div", { class: "pair" }, h("label", {}, "Name", name), h("label", {}, "For", owner)), h("label", {}, "Value (several lines are fine)", value),
+      h("label", { class: "check" }, show, "Show the value"), key ? null : row], "Store", () => store(force, owner)({ values: { [name.value.trim()]: value.value } }));
     (key ? value : name).focus();
   }
   function paste() {
     const [force, row] = forced();
+    const owner = whose();
     const text = h("textarea", { name: "text", rows: 12, autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true, placeholder: "KEY=value\nexport OTHER=\"value\"\n# comments are skipped" });
-    form("Paste many secrets", [h("label", {}, "One KEY=value a line; values in quotes may go on over several lines", text), row], "Store all", () => store(force)({ text: text.value }));
+    form("Paste many secrets", [h("label", {}, "One KEY=value a line; values in quotes may go on over several lines", text), h("label", {}, "For", owner), row], "Store all", () => store(force, owner)({ text: text.value }));
   }
-  function remove(key) {
-    form(`Remove ${key}?`, h("p", {}, "Its value cannot be shown or restored. Running sessions keep it until they are restarted."), "Remove", async () => {
-      await call("DELETE", `env/${encodeURIComponent(key)}`);
-      toast(`${key} was removed.`);
+  function remove(key, session) {
+    form(`Remove ${called(key, session)}?`, h("p", {}, "Its value cannot be shown or restored. Running sessions keep it until they are restarted."), "Remove", async () => {
+      await call("DELETE", `env/${encodeURIComponent(key)}${session ? `?session=${encodeURIComponent(session)}` : ""}`);
+      toast(`${called(key, session)} was removed.`);
       load();
     }, { danger: true, keep: false });
   }
