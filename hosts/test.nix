@@ -47,6 +47,8 @@ in
       enable = true;
       attribute = "box";
     };
+    # Does nothing, unless a scenario plays a launch.
+    firstBoot.enable = true;
     web = {
       enable = true;
       domain = "box.test";

@@ -7,6 +7,7 @@
     ./box.nix
     ./cloud.nix
     ./codex.nix
+    ./first-boot.nix
     ./guides.nix
     ./limits.nix
     ./memory.nix

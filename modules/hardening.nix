@@ -127,6 +127,19 @@ rec {
     InaccessiblePaths = messageSockets;
   };
 
+  # Sets the first password and looks at the box from outside, as root: sockets and an
+  # address of this machine, then an address that the launch named.
+  firstBoot = daemon // {
+    CapabilityBoundingSet = "CAP_DAC_OVERRIDE";
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_INET6"
+      "AF_UNIX"
+    ];
+    IPAddressDeny = metadataAddresses;
+    ReadWritePaths = [ "-/var/lib/agent-box-launch" ];
+  };
+
   # Loads rules into the firewall.
   firewall =
     common

@@ -1,0 +1,42 @@
+# A machine that somebody launched from a template: its first password comes from there,
+# and the launch waits to hear that the box answers.
+{ config, lib, ... }:
+let
+  cfg = config.services.agent-box;
+  hardening = import ./hardening.nix { inherit lib; };
+
+  folder = "/var/lib/agent-box-launch";
+in
+{
+  options.services.agent-box.firstBoot.enable = lib.mkEnableOption ''
+    the end of a launch: what it left in {file}`${folder}` is used and removed. `password` becomes
+    the password of {option}`services.agent-box.web.user`; the address in `signal`, of a
+    CloudFormation wait handle, hears whether the box answers'';
+
+  config = lib.mkIf (cfg.enable && cfg.firstBoot.enable) {
+    systemd.services.agent-box-first-boot = {
+      description = "End of the launch of this box";
+      wantedBy = [ "multi-user.target" ];
+      wants = [ "network-online.target" ];
+      after = [
+        "network-online.target"
+        "agent-box-gate.service"
+        "caddy.service"
+      ];
+      # Whoever starts it goes on meanwhile: issuers take their time.
+      restartIfChanged = false;
+      unitConfig.ConditionPathExists = [
+        "|${folder}/password"
+        "|${folder}/signal"
+      ];
+      serviceConfig = hardening.firstBoot // {
+        Type = "exec";
+        ExecStart =
+          "${cfg.runtime}/bin/agent-box-first-boot"
+          + lib.optionalString (cfg.web.certificates == "internal") " --any-certificate";
+        SyslogIdentifier = "agent-box-first-boot";
+        StandardOutput = "journal+console";
+      };
+    };
+  };
+}
