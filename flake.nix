@@ -24,6 +24,7 @@
       eachSystem = make: lib.genAttrs systems (system: make nixpkgs.legacyPackages.${system});
 
       hostNames = [
+        "aws"
         "bare-metal"
         "test"
         "vm"
@@ -63,6 +64,10 @@
             services.agent-box.agentPackages = lib.mkDefault agentPackages.${pkgs.stdenv.hostPlatform.system};
           };
         default = self.nixosModules.agent-box;
+
+        # For machines that a template of hosts/aws launched.
+        aws = ./hosts/aws.nix;
+        lightsail = ./hosts/lightsail.nix;
       };
 
       nixosConfigurations = hosts.x86_64-linux;
@@ -77,14 +82,16 @@
         pkgs:
         let
           inherit (pkgs.stdenv.hostPlatform) system;
-          inherit (hosts.${system}.vm.config.system.build) images;
+          imagesOf = host: hosts.${system}.${host}.config.system.build.images;
         in
         {
+          # To register with EC2, whose machines of the other kind have UEFI, too.
+          aws = (imagesOf "aws").amazon;
           agent-box = pkgs.callPackage ./pkgs/agent-box/package.nix { };
           harness = pkgs.callPackage ./harness/package.nix { };
           local-channels = pkgs.callPackage ./pkgs/local-channels/package.nix { };
           # Machines of the other kind have no BIOS.
-          vm = if pkgs.stdenv.hostPlatform.isx86_64 then images.qemu else images.qemu-efi;
+          vm = if pkgs.stdenv.hostPlatform.isx86_64 then (imagesOf "vm").qemu else (imagesOf "vm").qemu-efi;
           default = self.packages.${system}.vm;
         }
       );
@@ -110,6 +117,11 @@
       });
 
       formatter = eachSystem (pkgs: pkgs.callPackage ./nixos-tests/formatter.nix { });
+
+      templates.aws = {
+        path = ./hosts/aws/template;
+        description = "What a template of hosts/aws makes of a machine";
+      };
 
       templates.default = {
         path = ./hosts/template;

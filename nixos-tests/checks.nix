@@ -78,15 +78,42 @@ let
     module = self.nixosModules.default;
   };
 
-  # What `nix flake init --template` gives people, as a host.
-  template = lib.nixosSystem {
-    inherit (pkgs.stdenv.hostPlatform) system;
-    modules = [
-      self.nixosModules.default
+  hostWith =
+    modules:
+    lib.nixosSystem {
+      inherit (pkgs.stdenv.hostPlatform) system;
+      modules = [ self.nixosModules.default ] ++ modules;
+    };
+
+  # What `nix flake init --template` gives people, as hosts.
+  templates = {
+    template = hostWith [
       ../hosts/template/configuration.nix
       ../hosts/template/hardware-configuration.nix
     ];
+    template-aws = launched (lib.importJSON ../hosts/aws/template/launch.json);
+    template-lightsail = launched {
+      provider = "lightsail";
+      domain = "203.0.113.7.sslip.io";
+      nat64 = true;
+      mounts."/" = {
+        uuid = "00000000-0000-4000-8000-000000000000";
+        fsType = "ext4";
+      };
+    };
   };
+
+  launched =
+    launch:
+    hostWith [
+      self.nixosModules.${launch.provider}
+      ../hosts/aws/template/configuration.nix
+      {
+        services.agent-box.launch = launch // {
+          inherit (pkgs.stdenv.hostPlatform) system;
+        };
+      }
+    ];
 
   # A command in a writable copy of the repository, as a check.
   inRepository =
@@ -98,8 +125,9 @@ let
       touch "$out"
     '';
 in
-prefixed "evaluates" (lib.mapAttrs evaluates (hosts // { inherit template; }))
-// prefixed "rendered" (lib.mapAttrs isRendered hosts)
+prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates))
+# A machine of EC2 has no unit of the box that others have not.
+// prefixed "rendered" (lib.mapAttrs isRendered (lib.removeAttrs hosts [ "aws" ]))
 // prefixed "scenario" scenarios
 // {
   inherit (self.packages.${pkgs.stdenv.hostPlatform.system}) agent-box harness;
@@ -122,6 +150,11 @@ prefixed "evaluates" (lib.mapAttrs evaluates (hosts // { inherit template; }))
       ''
         git init --quiet && git add . && treefmt --ci
       '';
+
+  # CloudFormation's own rules; what the templates run is a unit test.
+  aws = inRepository "aws" {
+    nativeBuildInputs = [ pkgs.python3Packages.cfn-lint ];
+  } "cfn-lint hosts/aws/*.yaml";
 
   types =
     inRepository "types"

@@ -2,8 +2,14 @@
   description = "A machine with agent-box on it";
 
   inputs = {
-    agent-box.url = "github:OWNER/agent-box";
-    nixpkgs.follows = "agent-box/nixpkgs";
+    # The machine's own, so that an update brings what is newest of each.
+    nixpkgs.url = "github:NixOS/nixpkgs/nixos-26.05";
+    agent-nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
+    agent-box = {
+      url = "github:OWNER/agent-box";
+      inputs.nixpkgs.follows = "nixpkgs";
+      inputs.agent-nixpkgs.follows = "agent-nixpkgs";
+    };
   };
 
   outputs =

@@ -16,9 +16,9 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent_box import config
@@ -26,13 +26,16 @@ from agent_box.control_client import Client
 from agent_box.errors import AgentBoxError, InternalError, UsageError
 from agent_box.gate import cli as gate
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 log = logging.getLogger(__name__)
 
 FOLDER = Path("/var/lib/agent-box-launch")
 """Where the launch leaves its files, root's alone. Never in the store, which all can read."""
 
 PASSWORD = "password"  # noqa: S105 - the name of a file
-"""First password of the user whose workspace `/` leads to; no line break at its end is part of it."""
+"""First password of the user whose workspace `/` leads to, as one line."""
 
 SIGNAL = "signal"
 """Where the launch waits to hear from the box: the URL of a CloudFormation wait handle."""
