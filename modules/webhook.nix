@@ -81,6 +81,12 @@ let
     ];
 in
 {
+  imports = [
+    (lib.mkRemovedOptionModule [ "services" "agent-box" "webhook" "syncSessionPlugin" ] ''
+      Claude sessions always have the pinned plugin. Without it: services.agent-box.webhook.claudePlugin.
+    '')
+  ];
+
   options.services.agent-box.webhook = {
     enable = mkOption {
       type = types.bool;

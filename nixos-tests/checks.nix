@@ -67,9 +67,18 @@ let
         touch "$out"
       '';
 
-  refusals = import ./assertions.nix {
+  refusals = import ./assertions {
     inherit lib pkgs;
   };
+
+  broken = import ./contract.nix {
+    inherit lib pkgs;
+  };
+
+  # A list of what went wrong, as a check.
+  nothing =
+    name: good: problems:
+    if problems == [ ] then pkgs.writeText name good else throw (lib.concatStringsSep "\n" problems);
 
   prefixed = prefix: lib.mapAttrs' (name: lib.nameValuePair "${prefix}-${name}");
 
@@ -133,11 +142,8 @@ prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates))
   inherit (self.packages.${pkgs.stdenv.hostPlatform.system}) agent-box harness;
   inherit options;
 
-  assertions =
-    if refusals == [ ] then
-      pkgs.writeText "assertions" "every bad configuration is refused with its remedy"
-    else
-      throw (lib.concatStringsSep "\n" refusals);
+  assertions = nothing "assertions" "every bad configuration is refused with its remedy" refusals;
+  contract = nothing "contract" "options have the names and defaults that configs rely on" broken;
 
   formatting =
     inRepository "formatting"
