@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from agent_box_harness import checks, cli
+from agent_box_harness import checks, choice, cli
 
 
 @pytest.fixture
@@ -89,3 +89,17 @@ def test_what_failed_gets_one_more_chance_alone(monkeypatch, answers, again, sta
     assert len(seen) == runs
     if runs == 2:
         assert seen[1][-4:] == ["-n", "0", "--lf", "--lfnf=none"]
+
+
+def test_what_scenarios_ask_for_is_begun_by_a_command_of_the_harness(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr(checks.subprocess, "Popen", made.append)
+    checks.prepare_guests()
+    ((_, dash, module, *arguments),) = made
+    assert (dash, module) == ("-m", cli.__name__)
+    hosts = []
+    monkeypatch.setattr(cli, "repository", lambda: tmp_path)
+    monkeypatch.setattr(choice.Guests, "prepare", lambda self, host: hosts.append(host))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 0
+    assert hosts == ["test"]

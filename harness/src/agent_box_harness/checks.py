@@ -28,10 +28,6 @@ PARALLEL = ("-n", str(min(2 * CORES, 8)), "--dist", "worksteal")
 """Unit tests wait more than they compute; with still more at once, those about time fail."""
 GUESTS = ("-n", str(min(CORES + 1, 8)), "--dist", "worksteal")
 """A guest waits some of the time; many more of them would be slower than scenarios expect."""
-PREPARE = (
-    "import pathlib, sys; from agent_box_harness import choice; "
-    "choice.Guests(pathlib.Path(sys.argv[1]), 'auto', print).prepare('test')"
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +45,7 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     """Run the chosen part. All checks run, even after one has failed."""
     began = time.monotonic()
     failed: list[str] = []
-    guests = prepare_guests(repo) if options.part == "all" else None
+    guests = prepare_guests() if options.part == "all" else None
     if options.part in ("all", "unit"):
         rest = options.rest if options.part == "unit" else []
         failed += unit(repo, rest, again=options.again)
@@ -67,12 +63,12 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     return 0
 
 
-def prepare_guests(repo: Path) -> subprocess.Popen[bytes]:
+def prepare_guests() -> subprocess.Popen[bytes]:
     """Begin with what the scenarios will ask for: the first time it takes minutes of waiting.
 
     Whatever comes between says so again when the scenarios run.
     """
-    return subprocess.Popen([sys.executable, "-c", PREPARE, str(repo)])
+    return subprocess.Popen([sys.executable, "-m", "agent_box_harness.cli", "prepare"])
 
 
 def unit(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> list[str]:

@@ -17,6 +17,7 @@ from agent_box_harness import guest
 from agent_box_harness.errors import HarnessError
 from agent_box_harness.machine import ALL_CAPABILITIES, OF_THE_IMAGE
 from agent_box_harness.qemu import accelerator
+from agent_box_harness.source import prepared_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,19 +71,6 @@ def pick(choice: str, needs: frozenset[str] = frozenset()) -> Kind:
             return kind
         reasons.append(f"the {kind} guest lacks {', '.join(sorted(missing))}")
     raise HarnessError("; ".join(reasons))
-
-
-def prepared_each(
-    guests: Guests, host: str, needs: frozenset[str], prepare: Callable[[Machine], None]
-) -> Callable[[Path], Machine]:
-    """Return what makes machines and prepares each, where they cannot be frozen in between."""
-
-    def make(workdir: Path) -> Machine:
-        machine = guests.fresh(host, needs, workdir, cold=False)
-        prepare(machine)
-        return machine
-
-    return make
 
 
 @dataclass

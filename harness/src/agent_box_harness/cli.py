@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     test = commands.add_parser("test", help="run the tests", add_help=False)
     checks.add_arguments(test)
+    commands.add_parser("prepare", help="build ahead what scenarios will ask for")
     trial.add_arguments(commands.add_parser("try", help="boot a box and attach to its session"))
     commands.add_parser("stop", help="stop the box that `try` left running")
     bench.add_arguments(commands.add_parser("bench", help="measure speed and cost"))
@@ -51,6 +52,11 @@ def main(argv: list[str] | None = None) -> int:
             from agent_box_harness import checks
 
             return checks.main(options, repo)
+        if options.command == "prepare":
+            from agent_box_harness import choice
+
+            choice.Guests(repo, "auto", print).prepare("test")
+            return 0
         if options.command == "mutate":
             from agent_box_harness import mutations
 

@@ -21,20 +21,18 @@ import shutil
 import socket
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from agent_box_harness.choice import prepared_each
 from agent_box_harness.errors import MachineError, RequestFailedError
 from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, OF_THE_IMAGE, Machine
 from agent_box_harness.shell import TIMED_OUT
+from agent_box_harness.source import prepared_each
 from agent_box_harness.transfer import ShellTransfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
-
-    from agent_box_harness.choice import Guests
 
 _CHUNK = 60_000
 """Bytes of standard input per command; one argument may have 128 KiB, base64 adds a third."""
@@ -167,7 +165,7 @@ class NixosMachine(ShellTransfer, Machine):
 
 
 class NixosGuests:
-    """Stands in for `choice.Guests`: the one machine that the driver has."""
+    """The `Source` that the driver is: it has one machine."""
 
     choice = "qemu"
 
@@ -207,7 +205,7 @@ class NixosGuests:
         prepare: Callable[[Machine], None],
     ) -> Callable[[Path], Machine]:
         """Return what boots the machine and prepares it, each time."""
-        return prepared_each(cast("Guests", self), host, needs, prepare)
+        return prepared_each(self, host, needs, prepare)
 
 
 class _Plugin:
@@ -260,7 +258,7 @@ def run(
         guests = NixosGuests(NixosMachine(driver_globals.get("machine", machines[0]), workdir))
 
         def install(config: pytest.Config) -> None:
-            config.stash[plugin.guests_key] = cast("Guests", guests)
+            config.stash[plugin.guests_key] = guests
 
         # Nothing goes beside the scenario, which may be in the store.
         options = [f"--basetemp={Path(name) / 'pytest'}", f"--box-reports={workdir / 'reports'}"]

@@ -42,6 +42,7 @@ from agent_box_harness.box import Box
 from agent_box_harness.choice import CHOICES, Guests, pick
 from agent_box_harness.errors import HarnessError, RequestFailedError
 from agent_box_harness.machine import ALL_CAPABILITIES
+from agent_box_harness.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -64,7 +65,7 @@ MARKERS = (
     "limit(seconds): longest time for the scenario, at native speed",
 )
 
-guests_key = pytest.StashKey[Guests]()
+guests_key = pytest.StashKey[Source]()
 machine_key = pytest.StashKey["Machine"]()
 run_key = pytest.StashKey[report.Run]()
 workdir_key = pytest.StashKey[Path]()
