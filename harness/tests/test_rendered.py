@@ -112,6 +112,39 @@ class TestCommittedTree:
             assert f"import signed-in {user}\n" in files["etc/caddy/Caddyfile"]
 
 
+def test_an_update_of_the_box_runs_these_commands_and_outlives_its_own_switch() -> None:
+    """All inputs move, those of the host too: none is named."""
+    files = tree("test")
+    update = json.loads(files["etc/agent-box/box.json"])["update"]
+    here = "/run/current-system/sw/bin"
+    assert update["commands"] == {
+        "resolve": [
+            f"{here}/nix",
+            *("--extra-experimental-features", "nix-command flakes"),
+            *("flake", "update", "--flake", "{flake}"),
+        ],
+        "build": [f"{here}/nixos-rebuild", "build", "--flake", "{flake}#box"],
+        "switch": [f"{here}/nixos-rebuild", "switch", "--flake", "{flake}#box"],
+        "stop": [f"{here}/systemctl", "stop", "nixos-rebuild-switch-to-configuration.service"],
+        "profile": [f"{here}/nix-env", "--profile", "/nix/var/nix/profiles/system", "--set"],
+    }
+    unit = settings(files["units/agent-box-update.service"])
+    assert (unit["X-RestartIfChanged"], unit["X-StopOnRemoval"]) == (["false"], ["false"])
+    assert unit["ExecStart"] == ["@agent-box@/bin/agent-box-update-service"]
+    assert unit["ExecStopPost"] == ["@agent-box@/bin/agent-box-update-service --recover"]
+
+
+@pytest.mark.parametrize("folder", ["template", "aws/template"])
+def test_a_box_of_a_template_moves_its_own_packages(folder: str) -> None:
+    """Were they those of our lock file, a box would get security updates when we move that."""
+    flake = (REPO / "hosts" / folder / "flake.nix").read_text()
+    ours = (REPO / "flake.nix").read_text()
+    for name in ("nixpkgs", "agent-nixpkgs"):
+        (url,) = re.findall(rf'^ *{name}\.url = "(.+)";', flake, re.MULTILINE)
+        assert f'{name}.url = "{url}";' in ours
+        assert f'inputs.{name}.follows = "{name}";' in flake
+
+
 class TestHardening:
     """What the seed promises of every agent service, on every rendered host."""
 
