@@ -75,6 +75,10 @@ let
     inherit lib pkgs;
   };
 
+  untrue = import ./readme.nix {
+    inherit lib pkgs self;
+  };
+
   # A list of what went wrong, as a check.
   nothing =
     name: good: problems:
@@ -143,6 +147,7 @@ prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates))
   inherit options;
 
   assertions = nothing "assertions" "every bad configuration is refused with its remedy" refusals;
+  readme = nothing "readme" "what the README tells people to type and to write is there" untrue;
   contract = nothing "contract" "options have the names and defaults that configs rely on" broken;
 
   formatting =
