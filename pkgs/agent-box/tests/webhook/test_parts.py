@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agent_box import config
 from agent_box.errors import ConflictError, InternalError, UsageError
-from agent_box.subscriptions import actions, files, listing, place, predicates, topics
+from agent_box.subscriptions import actions, files, listing, place, predicates, routing, topics
 from agent_box.webhook import payload, spawner, verify
 from agent_box.webhook.caretaker import Caretaker
 from agent_box.webhook.spawner import Spawner
@@ -333,6 +333,53 @@ def test_what_the_check_accepts_has_a_meaning(rule: Any, nest: bool) -> None:
         predicates.holds(rule, {"a": 1})
         return
     assert predicates.holds(rule, {"a": 1}) in (True, False)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+HOURS = ANYTHING | st.sampled_from([10**400, -1, 0, 1e308, 5e-324])
+TIMES = ANYTHING | st.sampled_from(
+    ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-01-02T03:04:05.678Z",
+     "2026-01-02", "20260102T030405"]
+)  # fmt: skip
+ENTRIES = ANYTHING | st.fixed_dictionaries(
+    {"topic": ANYTHING | st.sampled_from(["github:a/b", "github:a/*", "github:*", "x"])},
+    optional={
+        "note": ANYTHING, "ttlHours": HOURS, "renewOnEvent": ANYTHING, "ignoreSenders": ANYTHING,
+        "include": ANYTHING, "exclude": ANYTHING, "when": ANYTHING, "drop": ANYTHING,
+        "subscribedAt": TIMES, "lastActivityAt": TIMES, "more": ANYTHING,
+    },
+)  # fmt: skip
+
+
+@unhurried
+@example({"topics": [{"topic": "a:b", "subscribedAt": "0001-01-01T00:00:00+14:00"}]})
+@example({"topics": [{"topic": "a:b", "lastActivityAt": "9999-12-31T23:59:59-14:00"}]})
+@example({"topics": [{"topic": "a:b", "ttlHours": 10**400}], "ttlHours": 10**400})
+@given(
+    ANYTHING
+    | st.fixed_dictionaries(
+        {}, optional={"topics": ANYTHING | st.lists(ENTRIES, max_size=3), "repos": ANYTHING,
+                      "enabled": ANYTHING, "ttlHours": HOURS, "//": ANYTHING},
+    )
+)  # fmt: skip
+def test_whatever_a_file_holds(document: Any) -> None:
+    """No content of a file of subscriptions stops deliveries, a listing or a change."""
+    now = time.time()
+    content = files.parse(json.dumps(document).encode())
+    event = routing.Event("github", "push", "a/b", "rosa", {"event": "x"})
+    decision = routing.decide(content, event, now, "boxbot")
+    for entry in decision.accepted:
+        routing.stamp(entry, now)
+    routing.claims(content, event, now, None)
+    for entry in content.entries:
+        listing.row(entry, content, now)
+    actions.prune(content, now)
+    again = files.parse(files.serialize(content, now))
+    assert [entry.topic for entry in again.entries] == [entry.topic for entry in content.entries]
 
 
 def test_topics() -> None:

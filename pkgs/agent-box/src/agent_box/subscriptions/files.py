@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DEFAULT_TTL = 1.0
 """Hours that a subscription lasts when nothing else is said."""
 
+MOST_HOURS = 10**9
+"""More is cut to that: arithmetic has its limits."""
+
 WARM = 600.0
 """Seconds: an event this soon after the last one restarts the clock of its subscription."""
 
@@ -150,7 +153,7 @@ def _entry(item: Any) -> Entry | None:
 def _hours(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if value >= 0 and math.isfinite(value) else None
+    return min(value, MOST_HOURS) if value >= 0 and value != math.inf else None
 
 
 def parse_time(text: Any) -> float | None:
@@ -158,9 +161,11 @@ def parse_time(text: Any) -> float | None:
     if not isinstance(text, str):
         return None
     try:
-        return dt.datetime.fromisoformat(text).timestamp()
+        moment = dt.datetime.fromisoformat(text).timestamp()
+        format_time(moment)  # years 1 to 9999 in UTC, too
     except (ValueError, OverflowError):
         return None
+    return moment
 
 
 def format_time(moment: float) -> str:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WRITING = 5.0
-"""Seconds without a key after which somebody who looks at a session counts as not writing."""
+WRITING = 30.0
+"""Seconds without a key after which somebody who looks at a session counts as not writing: people
+think between two words, and Enter would send what they have so far."""
 
 SETTLE = 0.15
 """Seconds between a paste and Enter: programs tell one from the other by time as well."""
