@@ -109,8 +109,8 @@ def test_by_keyboard(visitor: Visitor) -> None:
 
 @pytest.mark.shared
 def test_a_phone(visitor: Visitor) -> None:
-    """On a phone everything fits the width, targets are large enough, and a row of keys gives the
-    terminal what the screen's keyboard lacks.
+    """On a phone everything fits the width, targets are large enough, a row of keys gives the
+    terminal what the screen's keyboard lacks, and a finger moves its history.
     """
     here = visitor.somebody(viewport=browser.PHONE, has_touch=True, is_mobile=True).new_page()
     visitor.sign_in(here, "alice")
@@ -126,6 +126,18 @@ def test_a_phone(visitor: Visitor) -> None:
     here.get_by_role("button", name="Up", exact=True).tap()
     here.keyboard.press("Enter")
     terminal.wait("=64=\n")
+    terminal.type("clear; seq 1000 1199; echo =$((7*7))")
+    here.keyboard.press("Enter")
+    terminal.wait("=49")
+    assert "1100" not in terminal.screen
+    for _ in range(12):
+        visitor.swipe(here, (200, 250), (200, 650))
+        if "1100" in terminal.screen:
+            break
+    assert "1100" in terminal.screen
+    assert "=49" not in terminal.screen
+    visitor.swipe(here, (200, 650), (200, 250))
+    terminal.type("q")
     for path in PAGES:
         here.goto(f"{visitor.origin}/alice/{path}")
         here.wait_for_timeout(300)

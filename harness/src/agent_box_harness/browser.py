@@ -128,6 +128,20 @@ class Visitor:
         limits = {"offline": False, "latency": 0, "downloadThroughput": -1}
         link.send("Network.emulateNetworkConditions", {**limits, "uploadThroughput": upload})
 
+    def swipe(self, page: Page, start: tuple[int, int], end: tuple[int, int]) -> None:
+        """Move a finger over the screen of a phone, from one point of the page to another."""
+        link = page.context.new_cdp_session(page)
+        steps = [
+            tuple(a + (b - a) * step / 10 for a, b in zip(start, end, strict=True))
+            for step in range(11)
+        ]
+        for number, (x, y) in enumerate(steps):
+            kind = "touchMove" if number else "touchStart"
+            link.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
+        link.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        link.detach()
+        page.wait_for_timeout(200)
+
     def violations(self, page: Page) -> list[str]:
         """What axe-core finds wrong with a page for people who need WCAG 2.2 AA."""
         script = axe()

@@ -185,6 +185,19 @@ def test_who_is_done(page, stand):
     here.evaluate("window.skew = 20000")
     stand.supervisor.put("docs", agent="codex", idleSince=time.time())
     tab(here, "docs").get_by_text("codex · done").wait_for()
+    # Of a minute of work, people elsewhere hear as well.
+    here.evaluate("""() => { window.told = []; window.Notification = class {
+        static permission = "granted"; static requestPermission = async () => "granted";
+        constructor(title) { window.told.push(title); } close() {} }; }""")
+    here.get_by_role("button", name="Notify me when a session needs me").click()
+    for session, seconds in (("docs", 30), ("nightly", 90)):
+        stand.supervisor.put(session)
+        tab(here, session).get_by_text("claude · running").wait_for()
+        here.evaluate(f"window.skew += {seconds * 1000}")
+        stand.supervisor.put(session, idleSince=time.time())
+        tab(here, session).get_by_text("claude · done").wait_for()
+    assert here.evaluate("window.told") == ["nightly: done"]
+    stand.supervisor.put("docs", agent="codex", idleSince=time.time())
     assert tab(here, "docs").locator("svg.done").count() == 1
     # Who needs somebody comes first, then what is done; once seen it is no news.
     here.keyboard.press("Alt+Shift+KeyA")
@@ -196,6 +209,8 @@ def test_who_is_done(page, stand):
     here.keyboard.press("Alt+Shift+KeyA")
     here.wait_for_function("() => location.search === '?arg=docs'")
     tab(here, "docs").get_by_text("codex · idle").wait_for()
+    here.keyboard.press("Alt+Shift+KeyA")
+    here.wait_for_function("() => location.search === '?arg=nightly'")
 
 
 def test_two_side_by_side(page, stand):
@@ -402,6 +417,13 @@ def test_settings(page, stand):
     )
     here.get_by_role("rowheader", name="~/uploads/plan.md").wait_for()
     assert (stand.home / "uploads/plan.md").read_bytes() == b"x" * 99
+    dropped = here.evaluate_handle(
+        "() => { const all = new DataTransfer();"
+        " all.items.add(new File(['dropped'], 'dropped.txt')); return all; }"
+    )
+    here.dispatch_event("body", "drop", {"dataTransfer": dropped})
+    here.get_by_role("rowheader", name="~/uploads/dropped.txt").wait_for()
+    assert (stand.home / "uploads/dropped.txt").read_bytes() == b"dropped"
     with here.expect_download() as waiting:
         here.get_by_role("link", name="~/downloads/coverage.txt").click()
     assert waiting.value.suggested_filename == "coverage.txt"

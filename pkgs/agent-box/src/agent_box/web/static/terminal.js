@@ -4,6 +4,9 @@ import { base, h, say, toast } from "./core.js";
 /** Pixels: makes cells of most monospaced fonts eight pixels wide. Canvases cut to whole ones. */
 const FONT_SIZE = 13.4;
 
+/** Lines that tmux moves for one turn of a wheel. */
+const TURN = 5;
+
 /** Characters that a program may put on the clipboard at once. */
 const MOST_COPIED = 1 << 20;
 
@@ -19,6 +22,7 @@ export function equip(frame, hint, isCurrent) {
       known = true;
       links(page.term, hint);
       copies(page, isCurrent);
+      swipes(page);
     }
     // ttyd's page counts columns before it draws on a canvas, whose cells are narrower: a part of
     // the width would stay empty.
@@ -61,6 +65,24 @@ function copies(page, isCurrent) {
     else ask();
     return true;
   });
+}
+
+/** A finger moves the history as a wheel does: what scrolls is in tmux, not in the page. */
+function swipes(page) {
+  const field = page.document.querySelector(".xterm");
+  let from = null;
+  const at = ({ touches }) => { from = touches.length === 1 ? touches[0].clientY : null; };
+  field.addEventListener("touchstart", at, { passive: true });
+  field.addEventListener("touchend", at, { passive: true });
+  field.addEventListener("touchmove", (event) => {
+    if (from === null) return;
+    const screen = field.querySelector(".xterm-screen"), { clientX, clientY } = event.touches[0];
+    const turn = TURN * screen.clientHeight / page.term.rows;
+    event.preventDefault(); // or the page itself would be drawn down and loaded anew
+    for (; Math.abs(clientY - from) >= turn; from += Math.sign(clientY - from) * turn) {
+      screen.dispatchEvent(new page.WheelEvent("wheel", { deltaY: Math.sign(from - clientY), deltaMode: 1, clientX, clientY, bubbles: true, cancelable: true }));
+    }
+  }, { passive: false });
 }
 
 /** Whether the page in a frame is one of the edge's own: the login, or that something is down. */
