@@ -290,6 +290,7 @@ def test_reading_a_conversation(page, stand):
         *("You", "mend the <b>basket</b>", "claude", "I look first.", "Bash"),
         *("You", "of codex", "claude", "codex said", "shell", "claude", "pi said", "edit"),
     ]
+    assert region.bounding_box()["width"] > 900
     assert region.get_by_text("pytest -q").is_hidden()
     region.get_by_text("Bash").click()
     region.get_by_text("pytest -q").wait_for()

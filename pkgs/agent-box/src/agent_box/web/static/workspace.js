@@ -213,7 +213,7 @@ follow((kind, detail) => {
 
 const waiting = h("button", { type: "button", class: "plain needs", hidden: true, onclick: () => actions.attention() }, stateIcon("waiting"), h("b"));
 
-const splitter = iconButton("split", "Two sessions side by side", () => actions.split(), { class: "icon-button wide", "aria-pressed": "false" });
+const splitter = iconButton("split", "Two sessions side by side", () => actions.split(), { class: "icon-button roomy", "aria-pressed": "false" });
 
 $("tools").append(
   iconButton("add", "New session", () => actions.add(), { class: "icon-button add" }), waiting,
