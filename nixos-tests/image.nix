@@ -21,7 +21,8 @@ let
       ${pkgs.qemu_test}/bin/qemu-img create -q -f qcow2 -F qcow2 \
         -b ${image}/${image.passthru.filePath} disk.qcow2 16G
     fi
-    exec ${pkgs.qemu_test}/bin/qemu-kvm -m 4096 -smp 2 \
+    # The CPU of NixOS tests: agents need more than the least that QEMU offers.
+    exec ${pkgs.qemu_test}/bin/qemu-system-x86_64 -machine accel=kvm:tcg -cpu max -m 4096 -smp 2 \
       -drive file=disk.qcow2,if=virtio \
       -netdev user,id=net -device virtio-net-pci,netdev=net \
       "$@" $QEMU_OPTS

@@ -15,7 +15,7 @@ def test() -> None:
         machine.wait_until_succeeds(f"{ls} | grep --word-regexp main", timeout=120)
 
     with subtest("the console is the agent's"):
-        machine.wait_until_succeeds("loginctl list-sessions --no-legend | grep --word-regexp agent")
+        machine.wait_until_succeeds("loginctl list-sessions --no-legend | grep 'agent .*tty1'")
 
     with subtest("the edge asks for a login"):
         machine.wait_for_unit("caddy.service")
