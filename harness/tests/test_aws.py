@@ -38,8 +38,14 @@ STANDINS = {
     " *FSTYPE*) echo ext4;; *SOURCE*) echo /dev/xvda1;; esac",
     "lsblk": "echo xvda",
     "mkswap": "",
-    "nix": 'case "$*" in *"flake init"*) cp "$TEMPLATE"/* . ;; *build*)'
-    ' mkdir -p "$3/bin"; ln -sf "$STANDINS/switch-to-configuration" "$3/bin/";; esac',
+    # Does not write over a file that somebody has changed.
+    "nix": """case "$*" in
+*"flake init"*) for it in "$TEMPLATE"/*; do
+  [ ! -e "${it##*/}" ] || cmp -s "$it" "${it##*/}" || exit 1
+  cp "$it" .
+done;;
+*build*) mkdir -p "$3/bin"; ln -sf "$STANDINS/switch-to-configuration" "$3/bin/";;
+esac""",
     "nixos-rebuild": "",
     "reboot": "",
     "sleep": "",
