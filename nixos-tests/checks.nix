@@ -184,6 +184,7 @@ prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates))
         nativeBuildInputs = [
           pkgs.chromium
           pkgs.git
+          pkgs.openssl
           pkgs.shellcheck
           pkgs.tmux
           python
