@@ -130,7 +130,7 @@ def test_hook_takes_nothing_that_is_not_sound(identity, launch):
         ({"hook_event_name": "Notification", "notification_type": "auth_success"}, None),
         ({"hook_event_name": "PermissionRequest"}, "asks"),
         ({"hook_event_name": "StopFailure", "error": "authentication_failed"}, "refused"),
-        ({"hook_event_name": "StopFailure", "error": "rate_limit"}, "idle"),
+        ({"hook_event_name": "StopFailure", "error": "rate_limit"}, "failed"),
         ({"hook_event_name": "SessionStart"}, None),
         ({}, None),
     ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_box import agents
+import agent_box
+from agent_box import agents, guides
+from agent_box.naming import TMUX_SOCKET
 
 from .conftest import Config, FakeBox, FakeEntry, FakeRecord, FakeUser, entry, record
 
@@ -28,6 +31,15 @@ NAMES = ["claude", "codex", "opencode", "pi"]
 UID = 54321
 PORT = 8123
 PATIENCE = 240.0
+MODEL = Path(__file__).parents[4] / "harness/src/agent_box_harness/stub_model.py"
+ANSWER = "All done here."
+HOOK = """\
+#!/usr/bin/python3 -I
+import sys
+sys.path.insert(0, {src!r})
+from agent_box.agents.hook import main
+main()
+"""
 
 pytestmark = [
     pytest.mark.skipif(not CLIS, reason="AGENT_BOX_REAL_CLIS names no directory with the CLIs"),
@@ -44,42 +56,75 @@ def is_ours(process):
 
 
 class Pane:
-    """One agent in a tmux server of its own."""
+    """One agent in a tmux server of its own, and the supervisor's ear for its signals."""
 
-    def __init__(self, directory):
-        self.directory = directory
+    def __init__(self):
         self.starts = 0
         self.socket = None
+        self.ear = None
+        self.heard = []
 
     def tmux(self, *arguments):
         command = ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def start(self, ctx, launch):
+        home = ctx.user.home
         # A server that is going away would take a new session with it.
         self.starts += 1
-        self.socket = self.directory / f"tmux-{self.starts}"
-        subprocess.run(["chown", "-R", f"{UID}:{UID}", str(ctx.user.home)], check=True)
+        run = home / f"run-{self.starts}"
+        self.socket = run / f"tmux-{UID}" / TMUX_SOCKET
+        self.socket.parent.mkdir(parents=True)
+        self.ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.ear.bind(str(run / "notify.sock"))
+        hook = home / "bin" / "agent-box-hook"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(HOOK.format(src=str(Path(agent_box.__file__).parents[1])))
+        hook.chmod(0o755)
+        self.log = home / "model.jsonl"
+        subprocess.run(["chown", "-R", f"{UID}:{UID}", str(home)], check=True)
         env = {
-            "HOME": str(ctx.user.home),
-            "PATH": f"{CLIS}:/usr/bin:/bin",
+            "HOME": str(home),
+            "PATH": f"{hook.parent}:{CLIS}:/usr/bin:/bin",
             "TERM": "tmux-256color",
             "LANG": "C.UTF-8",
             "SHELL": "/bin/bash",
+            "TMUX_TMPDIR": str(run),
             **ctx.env,
             **launch.env,
         }
-        model = Path(__file__).with_name("model.py")
-        script = f'ip link set lo up; "{sys.executable}" "{model}" {PORT} & exec "$@"'
-        become = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
+        model = f'"{sys.executable}" "{MODEL}" {PORT} "{self.log}" 2>/dev/null'
+        become = f"setpriv --reuid={UID} --regid={UID} --clear-groups"
+        pane = 'TMUX="$TMUX" TMUX_PANE="$TMUX_PANE"'
+        script = f'ip link set lo up; {model} & exec {become} env -i {pane} "$@"'
         assign = [f"{key}={value}" for key, value in env.items()]
         self.tmux(
             # What a program said before it died belongs into the failure.
             *("start-server", ";", "set-option", "-g", "remain-on-exit", "on", ";"),
             *("new-session", "-d", "-s", "t", "-x", "110", "-y", "36"),
             *("-c", ctx.entry.working_directory, "--", "unshare", "-n", "sh", "-c", script, "sh"),
-            *(*become, "env", "-i", *assign, *launch.argv),
+            *(*assign, *launch.argv),
         )
+
+    def say(self, text):
+        """Type a line, as a person does."""
+        self.tmux("send-keys", "-t", "=t:", "-l", text)
+        time.sleep(1)
+        self.tmux("send-keys", "-t", "=t:", "Enter")
+
+    def words(self):
+        """Return what the agent has told about itself so far."""
+        while True:
+            try:
+                message = json.loads(self.ear.recv(9999))
+            except BlockingIOError:
+                return self.heard
+            assert message["event"] == "signal"
+            self.heard.append(message["word"])
+
+    def requests(self):
+        """Return what reached the model."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def screen(self):
         return self.tmux("capture-pane", "-p", "-t", "=t:")
@@ -98,12 +143,12 @@ class Pane:
             if result:
                 return result
             time.sleep(0.3)
-        pytest.fail(f"{what}; the screen:\n{self.screen()}")
+        pytest.fail(f"{what}; it told {self.words()}, the screen:\n{self.screen()}")
 
 
 @pytest.fixture
-def pane(tmp_path):
-    pane = Pane(tmp_path)
+def pane():
+    pane = Pane()
     yield pane
     pane.stop()
 
@@ -207,11 +252,91 @@ def test_a_prompt_is_delivered_and_resumed_by_id(ctx, pane, prompt):
 
 
 def test_a_login_that_has_ended_is_told_from_one_that_works(ctx, pane):
-    """A credential is there and the vendor refuses it: nobody is told that the agent works."""
+    """A credential is there and the vendor refuses it: nobody is told that the agent works. Its
+    screen shows it, or it says so itself.
+    """
     ctx = entry(sign_in(ctx, "dead"), initial_prompt="hello there")
     agent = agents.get(ctx.entry.agent)
     agent.prepare(ctx)
     assert agent.signed_in(ctx) is True
     pane.start(ctx, agent.launch(ctx, "hello there"))
-    reason = pane.until(lambda: agent.refusal(ctx, pane.screen()), "no word of the refusal")
-    assert reason.startswith("sign-in needed")
+
+    def refused():
+        return agent.refusal(ctx, pane.screen()) or "refused" in pane.words()
+
+    reason = pane.until(refused, "no word of the refusal")
+    assert reason is True or reason.startswith("sign-in needed")
+    assert any(request["refused"] for request in pane.requests())
+
+
+ASKS_OF_PI = """
+export default function (pi) {
+  pi.registerCommand("ask", {
+    description: "ask",
+    handler: async (_, ctx) => { await ctx.ui.confirm("Sure?", "Really sure?"); },
+  });
+}
+"""
+TELLS = {
+    "claude": ("STUB ask", ["working", "asks"], "claude asks a question"),
+    "codex": ("STUB run touch asked", [], "permission question"),
+    "opencode": ("STUB ask", ["working", "asks"], "opencode asks a question"),
+    "pi": ("/ask", ["asks"], None),
+}
+"""What makes it ask, what it tells of that, and what its screen shows."""
+
+
+def others_of(ctx):
+    """Give the user plugins of their own, which must go on to work beside ours; return a witness
+    for each.
+    """
+    home = ctx.user.home
+    if ctx.entry.agent == "pi":
+        (home / ".pi/agent/extensions").mkdir()
+        (home / ".pi/agent/extensions/ask.js").write_text(ASKS_OF_PI)
+    if ctx.entry.agent != "opencode":
+        return []
+    config = home / ".config/opencode/opencode.json"
+    places = [home / "named.js", config.with_name("plugin") / "found.js"]
+    for place in places:
+        place.parent.mkdir(exist_ok=True)
+        witness = json.dumps(str(place.with_suffix(".ran")))
+        place.write_text(
+            'import { writeFileSync } from "node:fs";\n'
+            f"export const Own = async () => {{ writeFileSync({witness}, ''); return {{}}; }};\n"
+        )
+    own = {**json.loads(config.read_text()), "plugin": [places[0].as_uri()]}
+    config.write_text(json.dumps(own))
+    return [place.with_suffix(".ran") for place in places]
+
+
+def test_it_tells_what_it_does(ctx, pane, monkeypatch):
+    """The plugin, hook or notification reaches the supervisor: a turn begins, ends, and asks. The
+    guide is in what the model gets, and plugins of the user's own are loaded all the same.
+    """
+    # Where the other user can read it.
+    guide = ctx.user.home / "guides" / f"AGENTS.{ctx.user.name}.md"
+    guide.parent.mkdir()
+    guide.write_text("# You work on an agent-box\nThe word is xylophone-4711.\n")
+    monkeypatch.setattr(guides, "DIRECTORY", guide.parent)
+    ctx = sign_in(ctx)
+    witnesses = others_of(ctx)
+    name = ctx.entry.agent
+    if name == "codex":
+        ctx = entry(ctx, skip_permissions=False, extra_args=["-c", "approval_policy=on-request"])
+    agent = agents.get(name)
+    agent.prepare(ctx)
+    pane.start(ctx, agent.launch(ctx, "hello there"))
+    pane.until(lambda: "idle" in pane.words(), "it never told of the end of its turn")
+    assert ANSWER in pane.screen()
+    told = pane.words()
+    assert told[0] == ("idle" if name == "codex" else "working")
+    assert any("xylophone-4711" in json.dumps(request["body"]) for request in pane.requests())
+    assert all(witness.exists() for witness in witnesses)
+    text, words, shown = TELLS[name]
+    pane.heard.clear()
+    pane.say(text)
+    pane.until(lambda: all(word in pane.words() for word in words), "it did not tell that it asks")
+    if shown is not None:
+        reason = pane.until(lambda: agent.attention(ctx, pane.screen()), "its screen is not known")
+        assert reason.startswith(shown)

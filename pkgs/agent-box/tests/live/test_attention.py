@@ -76,6 +76,10 @@ def test_the_word_of_an_agent_is_heard_at_once(box):
     idle = listener.until(lambda view: view["idleSince"] is not None)
     assert idle["lastCall"] == "worked"
     assert idle["idleSince"] >= said - 1
+    # A turn that came to nothing leaves it idle as well, and nobody takes that for an answer.
+    box.say("one", hook(box, "failed"))
+    failed = listener.until(lambda view: view["lastCall"] == "failed")
+    assert failed["state"] == "running"
 
 
 def test_a_dead_login_is_not_called_running(box):

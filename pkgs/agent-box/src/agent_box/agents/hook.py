@@ -21,9 +21,11 @@ import os
 import sys
 from pathlib import Path
 
-WORKING, IDLE, ASKS, REFUSED = "working", "idle", "asks", "refused"
-WORDS = (WORKING, IDLE, ASKS, REFUSED)
-"""A turn has begun; it has ended; somebody is needed; the vendor refused the login."""
+WORKING, IDLE, ASKS = "working", "idle", "asks"
+REFUSED, FAILED = "refused", "failed"
+WORDS = (WORKING, IDLE, ASKS, REFUSED, FAILED)
+"""A turn has begun; it has ended; somebody is needed; it came to nothing because the vendor refused
+the login; or for another reason."""
 
 _REFUSALS = ("authentication_failed", "oauth_org_not_allowed", "billing_error")
 _QUESTIONS = ("permission_prompt", "elicitation_dialog")
@@ -55,7 +57,7 @@ def word_of_claude(document: dict[str, object]) -> str | None:
     if event == "UserPromptSubmit":
         return WORKING
     if event == "StopFailure":
-        return REFUSED if document.get("error") in _REFUSALS else IDLE
+        return REFUSED if document.get("error") in _REFUSALS else FAILED
     if event == "Stop" or (event == "Notification" and kind == "idle_prompt"):
         return IDLE
     if event == "PermissionRequest" or (event == "Notification" and kind in _QUESTIONS):

@@ -65,7 +65,8 @@ class OpenCode(Agent):
             # One word with its option: as a word of its own, a text that starts with a dash
             # would be read as options.
             argv.append(f"--prompt={stamp(ctx.record.launch_id)} {text}")
-        # Its plugins add to those of the user's own files.
+        # Its plugins add to those of the user's own files. Where the user has set the variable,
+        # that one stands, and the screen alone tells.
         told = json.dumps({"plugin": [_PLUGIN.as_uri()]})
         settings = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_CONFIG_CONTENT": told}
         return Launch(

@@ -167,12 +167,13 @@ class Attention:
         session.attention = reason or _told(session)
         signal = session.signal
         # Not each of them tells when the next turn begins.
-        done = signal is not None and signal.word == hook.IDLE and _silent_since(session, SETTLED)
+        ended = signal is not None and signal.word in (hook.IDLE, hook.FAILED)
+        done = ended and _silent_since(session, SETTLED)
         quiet = now - pane.activity >= QUIET or done
         if refusal is not None:
             session.last_call = "refused"
-        elif done:
-            session.last_call = "worked"
+        elif signal is not None and done:
+            session.last_call = "worked" if signal.word == hook.IDLE else "failed"
         since = max(float(pane.activity), signal.at if signal is not None and done else 0.0)
         session.idle_since = since if session.attention is None and quiet else None
 

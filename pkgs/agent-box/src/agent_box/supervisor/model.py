@@ -74,7 +74,7 @@ class Session:
     """The last thing that the agent itself told."""
     credential: bool | None = None
     """Whether credentials are in place, as of the last look."""
-    last_call: Literal["worked", "refused"] | None = None
+    last_call: Literal["worked", "refused", "failed"] | None = None
     """What became of the last turn, as far as it shows: the credentials may be dead."""
     probed_at: float = 0.0
     """Unix time at which its screen was last read."""

@@ -1,30 +1,31 @@
-// Tells agent-box when opencode begins to work, is done, or asks something (agents/hook.py).
-import { spawn } from "node:child_process";
+// Tells agent-box when opencode begins to work, is done, or asks something.
+import { ending, tell } from "./tell.js";
 
-const tell = (word) => {
-  const child = spawn("agent-box-hook", [word], { stdio: "ignore", detached: true });
-  child.on("error", () => {});
-  child.unref();
+const ASKED = ["permission.asked", "question.asked"];
+const ANSWERED = ["permission.replied", "question.replied", "question.rejected"];
+
+// The conversations that work: sub-agents have one of their own, and end before the whole does.
+const busy = new Set();
+let end = "idle";
+
+const heard = (type, { sessionID, status, error } = {}) => {
+  if (type === "session.status" && status?.type === "busy") {
+    if (busy.size === 0) {
+      end = "idle";
+      tell("working");
+    }
+    busy.add(sessionID);
+  } else if (type === "session.error" && error?.name !== "MessageAbortedError") {
+    end = error?.name === "ProviderAuthError" ? "refused" : ending(error?.data?.statusCode);
+  } else if (type === "session.idle" && busy.delete(sessionID) && busy.size === 0) {
+    tell(end);
+  } else if (ASKED.includes(type)) {
+    tell("asks");
+  } else if (ANSWERED.includes(type)) {
+    tell("working");
+  }
 };
 
-let refused = false;
-let busy = false;
-
 export const AgentBox = async () => ({
-  event: async ({ event }) => {
-    const { status, error } = event.properties ?? {};
-    if (event.type === "session.status" && status?.type === "busy" && !busy) {
-      busy = true;
-      refused = false;
-      tell("working");
-    } else if (event.type === "session.error") {
-      const code = error?.data?.statusCode;
-      refused = error?.name === "ProviderAuthError" || code === 401 || code === 403;
-    } else if (event.type === "session.idle") {
-      busy = false;
-      tell(refused ? "refused" : "idle");
-    } else if (event.type === "permission.asked" || event.type === "question.asked") {
-      tell("asks");
-    }
-  },
+  event: async ({ event }) => heard(event.type, event.properties),
 });

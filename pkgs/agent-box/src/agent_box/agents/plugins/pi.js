@@ -1,22 +1,18 @@
-// Tells agent-box when pi begins to work, has settled, or asks something (agents/hook.py).
-import { spawn } from "node:child_process";
-
-const tell = (word) => {
-  const child = spawn("agent-box-hook", [word], { stdio: "ignore", detached: true });
-  child.on("error", () => {});
-  child.unref();
-};
+// Tells agent-box when pi begins to work, has settled, or asks something.
+import { ending, tell } from "./tell.js";
 
 export default function (pi) {
-  let refused = false;
+  let end = "idle";
   pi.on("agent_start", () => {
-    refused = false;
+    end = "idle";
     tell("working");
   });
   pi.on("message_end", (event) => {
     const { stopReason, errorMessage } = event.message ?? {};
-    refused = stopReason === "error" && /^40[13]\b/.test(errorMessage ?? "");
+    const status = /^(\d{3})\b/.exec(errorMessage ?? "")?.[1];
+    end = stopReason === "error" ? ending(Number(status)) : "idle";
   });
-  pi.on("agent_settled", () => tell(refused ? "refused" : "idle"));
+  pi.on("agent_settled", () => tell(end));
   pi.on("ui_prompt_start", () => tell("asks"));
+  pi.on("ui_prompt_end", () => tell("working"));
 }
