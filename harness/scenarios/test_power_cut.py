@@ -25,7 +25,7 @@ random part is lost, which a disk of QEMU's own would keep. The next life is a f
 more, one in which nothing of agent-box runs, with that disk mounted and alice's /run as empty as
 after a boot: the kernel replays the journal, and every process of alice starts anew. That is all of
 a boot that concerns what agent-box left behind, without the half a minute that the rest takes under
-emulation. After two more cuts the same disk really boots.
+emulation. After two more cuts the same disk really boots, for alice's units alone.
 
 The seed is printed. AGENT_BOX_SEED=N repeats the choices; how far the guest gets meanwhile is
 never quite the same.
@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent_box_harness import churn, outside, plugin
+from agent_box_harness.boots import boot_for
 from agent_box_harness.box import Box
 from agent_box_harness.guest.initrd import GATEWAY
 from agent_box_harness.lossy_disk import AWAIT_COMMAND, LossyDisk
@@ -82,10 +83,10 @@ echo "at work: $prompt"
 exec cat
 """
 SEEDED = {"main"}
-CUTS, EARLY = 18, 6
+CUTS, EARLY = 18, 8
 """Cuts of one disk, and how many of them come while the box recovers from the one before."""
 
-LEAST, MOST = 4, 12
+LEAST, MOST = 4, 9
 """Steps of the workers before a cut: with four, one of the two has had an answer."""
 CHURN, ORDERS = "/opt/churn.py", "/run/churn"
 """The program that obeys the witness, and where it waits to be told who that is."""
@@ -167,6 +168,7 @@ def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], No
     ledger = Ledger()
     _install(box)
     _furnish(box)
+    boot_for(box, outside.sandbox(USER), outside.supervisor(USER))
     with Witness(ledger) as witness:
         _await_orders(box)
         _attend(box, witness)
