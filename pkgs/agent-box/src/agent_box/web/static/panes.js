@@ -143,7 +143,7 @@ export class Pane {
     if (view.state === "starting") words.push("The terminal opens here as soon as the agent runs.");
     if (view.reason) words.push(`${view.reason[0].toUpperCase()}${view.reason.slice(1)}.`);
     if (last?.cause && last.cause !== view.reason) words.push(`The last run ended ${ago(last.at)}: ${last.cause}.`);
-    if (view.state === "stopped") words.push("Starting it goes on with the same conversation.");
+    if (view.state === "stopped") words.push(view.agent === "shell" ? "Starting it opens a new shell in the same place." : "Starting it goes on with the same conversation.");
     if (view.nextRetry) words.push(`The next try is in ${span(view.nextRetry - Date.now() / 1000)}.`);
     const log = h("pre", { class: "log", tabindex: "0", "aria-label": `Last lines of ${view.name}` });
     const shows = view.state !== "starting";
