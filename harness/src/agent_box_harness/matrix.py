@@ -113,11 +113,14 @@ def by_service(edge: Edge, given: Credentials) -> dict[str, dict[Ask, int]]:
 
     By who sends them: all that is no login, bob, and alice without the word of a page of the box,
     who may read and change nothing. One wrong password for each address besides, by any method.
+    In an emulated guest, who comes with something that is no login tries one method an address.
     """
     addresses = served(edge, "alice")
     every = [Ask(path, method) for path in addresses for method in METHODS]
+    # A step that has no factor in common with the number of methods goes through all of them.
+    some = every if edge.box.machine.time_factor <= 1 else every[:: len(METHODS) + 1]
     found = {
-        who: {replace(ask, headers=headers): 401 for ask in every}
+        who: {replace(ask, headers=headers): 401 for ask in (some if headers else every)}
         for who, headers in given.refused.items()
     }
     found["bob"] = {
