@@ -46,7 +46,9 @@ def test_every_version(edge: Edge, measured: Callable[[str, float], None]) -> No
             assert wrong(methods, edge.fetch(version, methods, timeout=120)) == [], version
             for group in odd:
                 assert opened(group, edge.fetch(version, group, timeout=120)) == [], version
-        (events,) = edge.fetch("3", [Ask("/alice/events", headers=cookie)], seconds=3)
+        (events,) = edge.fetch(
+            "3", [Ask("/alice/events", headers=cookie)], seconds=edge.box.machine.scaled(3)
+        )
         assert events.status == 200
         measured("requests over each version", len(asks) + len(methods) + sum(map(len, odd)))
         assert edge.box.succeed("ss -Hlun 'sport = :443'") != ""
