@@ -35,7 +35,8 @@ let
     - A session whose agent exits by itself stays stopped until somebody starts it; one that
       crashes is started again and resumes its conversation.
     - Tokens and other variables of all sessions: `agent-box-session env set NAME`, with the value
-      on standard input. A session has them after its next restart. Never print them.
+      on standard input; of one session, with `--session NAME` besides. A session has them after
+      its next restart. Never print them.
   '';
 
   inBrowser = name: ''
