@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from agent_box_harness.machine import ALL_CAPABILITIES, Command, Machine
+from agent_box_harness.machine import Command, Machine
+from agent_box_harness.needs import ALL_CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box_harness.errors import RequestFailedError, UnexpectedOutputError, WaitTimeoutError
 from agent_box_harness.machine import COMMAND_TIMEOUT, WAIT_TIMEOUT
-from agent_box_harness.wait import poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,7 +170,7 @@ class Box:
                 return False, str(error)
             return bool(value), value
 
-        return poll(what, attempt, timeout=self.machine.scaled(timeout))
+        return self.machine.poll(what, attempt, timeout)
 
     # -- users and sessions ---------------------------------------------------------------
 

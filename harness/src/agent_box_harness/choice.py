@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent_box_harness import guest
 from agent_box_harness.errors import HarnessError
-from agent_box_harness.machine import ALL_CAPABILITIES, OF_THE_IMAGE
+from agent_box_harness.needs import ALL_CAPABILITIES, OF_THE_IMAGE
 from agent_box_harness.qemu import accelerator
 from agent_box_harness.source import prepared_each
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shlex
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_box_harness.errors import HarnessError, RequestFailedError
 from agent_box_harness.history import HISTORY_OUTPUT
@@ -21,6 +21,7 @@ from agent_box_harness.history import Command as Command
 from agent_box_harness.wait import poll
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -32,26 +33,7 @@ WAIT_TIMEOUT = 30.0
 BOOT_TIMEOUT = 40.0
 """Seconds from power-on to a root shell."""
 
-ALL_CAPABILITIES = frozenset(
-    {
-        "kernel",  # its own kernel: sysctls, modules, the kernel log are the guest's
-        "reboot",  # reboot() works
-        "power-cut",  # power_cut() works, the disk survives
-        "memory-limits",  # memory.max of a cgroup is enforced
-        "pids-limits",  # pids.max of a cgroup is enforced
-        "zram",  # a compressed swap device can exist
-        "network",  # a route to the outside through the host
-    }
-)
-"""Every capability that a machine can declare and a scenario can need."""
-
-OF_THE_IMAGE = frozenset(
-    {
-        "agents",  # the real agent CLIs
-        "acme-issuer",  # pebble, an issuer of certificates for tests
-    }
-)
-"""Needs that what is installed fulfils, whatever the machine."""
+T = TypeVar("T")
 
 
 class Machine(ABC):
@@ -154,6 +136,17 @@ class Machine(ABC):
     def scaled(self, seconds: float | None) -> float | None:
         """Return a native-speed time limit in this machine's time."""
         return None if seconds is None else seconds * self.time_factor
+
+    def poll(
+        self,
+        what: str,
+        attempt: Callable[[], tuple[bool, T]],
+        timeout: float | None,
+        explain: Callable[[], str] | None = None,
+    ) -> T:
+        """See `wait.poll`; `timeout` in native seconds."""
+        limit, factor = self.scaled(timeout), self.time_factor
+        return poll(what, attempt, timeout=limit, explain=explain, time_factor=factor)
 
     def execute(
         self,
@@ -265,11 +258,8 @@ class Machine(ABC):
                     )
             return info.get("ActiveState") == "active", f"{state} ({info.get('SubState', '')})"
 
-        poll(
-            f'unit "{unit}" to become active',
-            attempt,
-            timeout=self.scaled(timeout),
-            explain=lambda: self.explain_unit(unit),
+        self.poll(
+            f'unit "{unit}" to become active', attempt, timeout, lambda: self.explain_unit(unit)
         )
 
     def sleep(self, secs: float) -> None:
@@ -355,12 +345,8 @@ class Machine(ABC):
             return (status == 0) == want_success, (status, out[-2000:])
 
         wanted = "succeed" if want_success else "fail"
-        return poll(
-            f"`{command}` to {wanted} (status, output)",
-            attempt,
-            timeout=self.scaled(timeout),
-            explain=self._last_journal,
-        )[1]
+        what = f"`{command}` to {wanted} (status, output)"
+        return self.poll(what, attempt, timeout, self._last_journal)[1]
 
     def _show(self, unit: str, user: str | None, properties: str | None) -> dict[str, str]:
         selection = "" if properties is None else f" --property={shlex.quote(properties)}"

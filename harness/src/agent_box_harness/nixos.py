@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_box_harness.errors import MachineError, RequestFailedError
-from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, OF_THE_IMAGE, Machine
+from agent_box_harness.machine import BOOT_TIMEOUT, Machine
+from agent_box_harness.needs import ALL_CAPABILITIES, OF_THE_IMAGE
 from agent_box_harness.shell import TIMED_OUT
 from agent_box_harness.source import prepared_each
 from agent_box_harness.transfer import ShellTransfer

@@ -4,7 +4,7 @@ A scenario is a test that takes the fixture `box`. It gets a guest of its own, f
 booted, and says by markers what is special:
 
 ``@pytest.mark.needs("power-cut", "memory-limits", …)``
-    capabilities of the machine or of its image (see `machine.ALL_CAPABILITIES`, `OF_THE_IMAGE`)
+    capabilities of the machine or of its image (see `needs.ALL_CAPABILITIES`, `OF_THE_IMAGE`)
 ``@pytest.mark.host("vm")``
     another host configuration than that of ``--host``
 ``@pytest.mark.cold``
@@ -41,7 +41,7 @@ from agent_box_harness import evidence, renew, report
 from agent_box_harness.box import Box
 from agent_box_harness.choice import CHOICES, Guests, pick
 from agent_box_harness.errors import HarnessError, RequestFailedError
-from agent_box_harness.machine import ALL_CAPABILITIES
+from agent_box_harness.needs import ALL_CAPABILITIES
 from agent_box_harness.source import Source
 
 if TYPE_CHECKING:

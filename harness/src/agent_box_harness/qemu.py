@@ -21,7 +21,8 @@ from agent_box_harness.errors import HarnessError, MachineError
 from agent_box_harness.guest.additions import CONSOLES, wake_command
 from agent_box_harness.guest.base import build_base
 from agent_box_harness.guest.initrd import build_initrd
-from agent_box_harness.machine import ALL_CAPABILITIES, BOOT_TIMEOUT, Machine
+from agent_box_harness.machine import BOOT_TIMEOUT, Machine
+from agent_box_harness.needs import ALL_CAPABILITIES
 from agent_box_harness.pool import ShellPool
 from agent_box_harness.qemu_command import QemuOptions, qemu_argv
 from agent_box_harness.qmp import Qmp

@@ -7,8 +7,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_box_harness.wait import poll
-
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
@@ -64,7 +62,7 @@ class Vendors:
             return good, card
 
         what = f"{flow} in {' or '.join(states)} {more or ''}"
-        return poll(what, look, timeout=self.box.machine.scaled(timeout))
+        return self.box.machine.poll(what, look, timeout)
 
     def start(self, flow: str, options: str = "") -> None:
         """Begin a sign-in."""

@@ -50,16 +50,17 @@ def poll(
     *,
     timeout: float | None,
     explain: Callable[[], str] | None = None,
-    last_interval: float = LAST_INTERVAL,
+    time_factor: float = 1.0,
 ) -> T:
     """Call `attempt` until it returns (True, value), and return that value.
 
     `attempt` runs at least twice, the last time after the deadline, so that a
-    condition which comes true while the machine is busy is still seen. Raises
+    condition which comes true while the machine is busy is still seen. A machine that is
+    `time_factor` times slower is asked less often at first: each question is work for it. Raises
     WaitTimeoutError with the last observed value and the text of `explain`.
     """
     deadline = Deadline(timeout)
-    interval = FIRST_INTERVAL
+    interval = min(FIRST_INTERVAL * time_factor, LAST_INTERVAL)
     while True:
         final = deadline.passed
         done, value = attempt()
@@ -69,7 +70,7 @@ def poll(
             break
         remaining = deadline.remaining
         time.sleep(interval if remaining is None else min(interval, remaining))
-        interval = min(interval * GROWTH, last_interval)
+        interval = min(interval * GROWTH, LAST_INTERVAL)
     message = f"gave up on {what} after {deadline.elapsed:.1f} s; last observed: {value!r}"
     if explain is not None:
         message += "\n" + explain()
