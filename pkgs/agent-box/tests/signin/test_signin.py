@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent_box.errors import ConflictError, UsageError
+from agent_box.signin.flows import FLOWS
 from agent_box.supervisor import signin as module
 from agent_box.supervisor.signin import Signin
 from agent_box.tmux import TmuxError
@@ -70,28 +71,44 @@ async def test_claude_from_start_to_end(stand, form):
     assert "_signin-claude" not in await stand.tmux.panes()
 
 
+PROMPTS = {
+    "claude": ASK,
+    "opencode": "Enter your API key: ",
+    "pi": "Paste the authorization code or full redirect URL: ",
+}
+"""How each CLI that takes a code asks for it."""
+CODES = [
+    "abc#def",
+    "$(touch /tmp/x)`id`",
+    "\"double\" 'single' \\back\\",
+    "two\rlines",
+    "a;b|c&d>e<f*?[x]{y}~!",
+    "x" * 2048,
+    "schön-ключ-鍵-🔑",
+    " blanks around ",
+    "-starts-with-dash",
+    "#{pane_pid}%1",
+]
+
+
+def test_every_cli_that_takes_a_code_is_tried():
+    assert {flow.id for flow in FLOWS.values() if flow.code_prompt} == set(PROMPTS)
+
+
 @pytest.mark.parametrize(
-    "code",
+    ("flow", "code"),
     [
-        "abc#def",
-        "$(touch /tmp/x)`id`",
-        "\"double\" 'single' \\back\\",
-        "two\rlines",
-        "a;b|c&d>e<f*?[x]{y}~!",
-        "x" * 2048,
-        "schön-ключ-鍵-🔑",
-        " blanks around ",
-        "-starts-with-dash",
-        "#{pane_pid}%1",
+        *(("claude", code) for code in CODES),
+        *((flow, "".join(CODES)) for flow in PROMPTS),
     ],
 )
-async def test_code_arrives_byte_for_byte(stand, code, caplog):
-    stand.steer("claude", ask=ASK, raw=True)
-    await stand.start("claude")
-    await stand.until("claude", "waiting")
+async def test_code_arrives_byte_for_byte(stand, flow, code, caplog):
+    stand.steer(flow, ask=PROMPTS[flow], raw=True)
+    await stand.start(flow, **({"provider": "anthropic"} if FLOWS[flow].providers else {}))
+    await stand.until(flow, "waiting")
     with caplog.at_level(logging.DEBUG):
-        await stand.code("claude", code)
-        await stand.until("claude", "connected")
+        await stand.code(flow, code)
+        await stand.until(flow, "connected")
     received = next(str(item["received"]) for item in stand.log() if "received" in item)
     assert bytes.fromhex(received).decode() == code
     assert code not in caplog.text
