@@ -103,6 +103,19 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = 
         _sync_directory(target.parent)
 
 
+def secure(path: Path, below: Path) -> None:
+    """Bring a file that another program wrote to the disk, with the directories up to `below`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    for directory in path.parents:
+        _sync_directory(directory)
+        if directory == below or not directory.is_relative_to(below):
+            break
+
+
 def clear_leftovers(path: Path) -> None:
     """Remove what an `atomic_write` of `path` left when the power went; call it under the lock."""
     target = Path(os.path.realpath(path))

@@ -204,6 +204,11 @@ class Agent:
         """Return the file in which the agent keeps this session's conversation; None without."""
         return None
 
+    def stored(self, ctx: Context) -> list[Path]:
+        """Return the files that are the evidence of `conversation`."""
+        path = self.transcript(ctx)
+        return [] if path is None else [path]
+
     def heard(self, ctx: Context, text: str) -> bool | None:
         """Return whether the agent has taken `text` as a message; None when that cannot be told.
 

@@ -131,6 +131,10 @@ class Claude(Agent):
         """Return the transcript of the newest conversation."""
         return next(iter(reversed(_chain(ctx)[1])), None)
 
+    def stored(self, ctx: Context) -> list[Path]:
+        """Return the transcripts from the oldest to the newest."""
+        return _chain(ctx)[1]
+
     def signed_in(self, ctx: Context) -> bool | None:
         """Look for credentials where claude does: environment, settings, its own store."""
         config = _config_directory(ctx)

@@ -96,6 +96,12 @@ class OpenCode(Agent):
             recorded = ctx.record.conversation
             return recorded if recorded and _ID.match(recorded) else None
 
+    def stored(self, ctx: Context) -> list[Path]:
+        """Return the database, and what was written of it last."""
+        directory = _data_directory(ctx)
+        paths = (directory / "opencode.db-wal", directory / "opencode.db")
+        return [path for path in paths if path.exists()]
+
     def signed_in(self, ctx: Context) -> bool | None:
         """Return whether any model provider is set up (the built-in free one does not count)."""
         if read_json(_data_directory(ctx) / "auth.json") or in_environment(ctx.env):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent_box.config import Box, User
     from agent_box.supervisor.cgroups import Groups
     from agent_box.supervisor.model import Session
-    from agent_box.supervisor.record import Records
+    from agent_box.supervisor.record import Record, Records
     from agent_box.tmux import Pane, Tmux
 
 log = logging.getLogger(__name__)
@@ -196,7 +196,8 @@ class Lifecycle:
         prompt nothing can be told apart, and the launch itself counts.
         """
         record = session.record
-        conversation = agent.conversation(ctx or self.context(session))
+        ctx = ctx or self.context(session)
+        conversation = agent.conversation(ctx)
         changed = False
         if conversation and conversation != record.conversation:
             record.conversation = conversation
@@ -205,8 +206,18 @@ class Lifecycle:
             record.delivered = True
             changed = True
         if changed:
-            self.records.save(record, durable=True)
+            self.save_delivery(record, agent, ctx)
         return changed
+
+    def save_delivery(self, record: Record, agent: Agent, ctx: Context) -> None:
+        """Save what the agent's files prove, for good.
+
+        Agents do not wait for the disk: a power cut must not leave the record without its proof.
+        """
+        for path in agent.stored(ctx):
+            with contextlib.suppress(FileNotFoundError):  # a log of a database comes and goes
+                locking.secure(path, self.user.home)
+        self.records.save(record, durable=True)
 
     def _write_spec(
         self, session: Session, launch: Launch, launch_key: str, group: str | None

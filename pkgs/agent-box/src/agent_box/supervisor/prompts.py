@@ -117,7 +117,9 @@ class Prompts:
 
     async def _delivered(self, session: Session) -> None:
         session.record.prompted = session.record.delivered = True
-        await asyncio.to_thread(self.supervisor.records.save, session.record, durable=True)
+        lifecycle, agent = self.supervisor.lifecycle, agents.get(session.entry.agent)
+        ctx = lifecycle.context(session)
+        await asyncio.to_thread(lifecycle.save_delivery, session.record, agent, ctx)
         self.supervisor.publish()
 
     async def _type(
