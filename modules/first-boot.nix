@@ -8,10 +8,15 @@ let
   folder = "/var/lib/agent-box-launch";
 in
 {
-  options.services.agent-box.firstBoot.enable = lib.mkEnableOption ''
-    the end of a launch: what it left in {file}`${folder}` is used and removed. `password` becomes
-    the password of {option}`services.agent-box.web.user`; the address in `signal`, of a
-    CloudFormation wait handle, hears whether the box answers'';
+  options.services.agent-box.firstBoot.enable = lib.mkOption {
+    type = lib.types.bool;
+    default = false;
+    description = ''
+      Take up, once, what a launch from a template left in {file}`${folder}`: `password` becomes the
+      password of {option}`services.agent-box.web.user`, and the address in `signal`, a wait handle
+      of CloudFormation, hears whether the box answers. Both files are removed.
+    '';
+  };
 
   config = lib.mkIf (cfg.enable && cfg.firstBoot.enable) {
     systemd.services.agent-box-first-boot = {
