@@ -46,7 +46,7 @@ PATIENCE = 600.0
 PAUSE = 3.0
 """Seconds between two looks, and between two attempts to tell."""
 
-TELLING = 120.0
+TELLING = 600.0
 """Seconds for which telling the launch is attempted."""
 
 TIMEOUT = 10.0
