@@ -7,7 +7,9 @@ let
   hardening = import ./hardening.nix { inherit lib; };
   hasCodex = lib.elem "codex" cfg.installAgents;
 
-  references = user: "/run/agent-box-${user}/codex";
+  # Its parent is root's, which looks into it: where the user could put a link, it would tell
+  # whether a directory of somebody else is empty.
+  references = user: "agent-box-codex/${user}";
 
   orInfinity = value: if value == null then "infinity" else value;
 
@@ -42,7 +44,10 @@ let
         WorkingDirectory = "~";
         RemoveIPC = true;
         EnvironmentFile = cfg.environmentFiles ++ user.environmentFiles;
-        RuntimeDirectory = "agent-box-${name}";
+        RuntimeDirectory = [
+          "agent-box-${name}"
+          (references name)
+        ];
         RuntimeDirectoryMode = "0700";
         RuntimeDirectoryPreserve = true;
         Restart = "on-failure";
@@ -50,6 +55,8 @@ let
         RestartSteps = 10;
         RestartMaxDelaySec = "30s";
         OOMPolicy = "continue";
+        # What the apps have it do counts as one more session.
+        Slice = cfg.userSlice name;
         MemoryMax = orInfinity user.effectiveLimits.session.memoryMax;
         TasksMax = orInfinity user.effectiveLimits.session.tasksMax;
         LimitCORE = "0:infinity";
@@ -63,7 +70,7 @@ let
   pathOf = name: _: {
     description = "Sessions of ${name} that refer to the codex app-server";
     wantedBy = [ "multi-user.target" ];
-    pathConfig.DirectoryNotEmpty = references name;
+    pathConfig.DirectoryNotEmpty = "/run/${references name}";
   };
 
   perUser =
@@ -72,7 +79,14 @@ let
 in
 {
   config = lib.mkIf (cfg.enable && hasCodex) {
-    systemd.services = perUser serviceOf;
+    systemd.services = lib.mkMerge [
+      (perUser serviceOf)
+      # The panes leave their references there.
+      (lib.mapAttrs' (
+        name: _:
+        lib.nameValuePair "agent-box-${name}" { serviceConfig.RuntimeDirectory = [ (references name) ]; }
+      ) cfg.users)
+    ];
     systemd.paths = perUser pathOf;
   };
 }

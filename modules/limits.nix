@@ -5,6 +5,12 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
 
+  orInfinity = value: if value == null then "infinity" else value;
+
+  # A dash in the name of a slice means "below": a user called `a-b` must not end up in
+  # the slice of `a`.
+  sliceOf = name: "agent-box-${lib.replaceStrings [ "-" ] [ "\\x2d" ] name}";
+
   sizeType = types.strMatching "([1-9][0-9]?|100)%|[1-9][0-9]*[KMGT]?" // {
     description = "size: a share of the RAM (\"60%\") or bytes (\"4G\")";
   };
@@ -58,11 +64,19 @@ in
       };
       # Less than the machine has, so that the system itself keeps answering.
       user = limitOptions {
-        subject = "all sessions of one user together";
+        subject = "all that runs for one user, sessions and codex app-server together,";
         memoryMax = "80%";
         tasksMax = 8192;
         nullMeans = "no limit";
       };
+    };
+
+    userSlice = mkOption {
+      type = types.functionTo types.str;
+      internal = true;
+      readOnly = true;
+      default = name: "${sliceOf name}.slice";
+      description = "Name of the slice of a user.";
     };
 
     users = mkOption {
@@ -72,7 +86,7 @@ in
           {
             options.limits = {
               session = limitOptions (inherited "one session of this user");
-              user = limitOptions (inherited "all sessions of this user together");
+              user = limitOptions (inherited "all that runs for this user together");
             };
             options.effectiveLimits = mkOption {
               type = types.raw;
@@ -88,5 +102,19 @@ in
         )
       );
     };
+  };
+
+  config = lib.mkIf cfg.enable {
+    # The sandbox is not all that works for a user: the codex app-server is no part of it.
+    systemd.slices = lib.mapAttrs' (
+      name: user:
+      lib.nameValuePair (sliceOf name) {
+        description = "Agents of ${name}";
+        sliceConfig = {
+          MemoryMax = orInfinity user.effectiveLimits.user.memoryMax;
+          TasksMax = orInfinity user.effectiveLimits.user.tasksMax;
+        };
+      }
+    ) cfg.users;
   };
 }

@@ -39,8 +39,6 @@ let
     "USER"
   ];
 
-  orInfinity = value: if value == null then "infinity" else value;
-
   sandboxOf = name: user: {
     description = "Agent sessions of ${name}";
     wantedBy = [ "multi-user.target" ];
@@ -83,8 +81,7 @@ let
         Delegate = "cpu memory pids";
         DelegateSubgroup = "server";
         OOMPolicy = "continue";
-        MemoryMax = orInfinity user.effectiveLimits.user.memoryMax;
-        TasksMax = orInfinity user.effectiveLimits.user.tasksMax;
+        Slice = cfg.userSlice name;
         # A core dump holds the tokens of its session. `ulimit -c` turns it on.
         LimitCORE = "0:infinity";
       }

@@ -11,16 +11,22 @@ let
   cfg = config.services.agent-box;
   userNames = lib.attrNames cfg.users;
 
-  # Path segments of the box's web address and unit names of the box itself.
+  # Path segments of the box's web address, units and runtime directories of the box itself.
   # A user of that name would shadow one of them.
   takenNames = [
     "api"
     "assets"
     "auth"
+    "bans"
     "caddy"
+    "codex"
+    "first-boot"
     "gate"
+    "local-channels"
     "login"
     "logout"
+    "metadata"
+    "notify"
     "processes"
     "root"
     "sessions"
@@ -28,6 +34,7 @@ let
     "sites"
     "static"
     "sudo-probe"
+    "terminal"
     "update"
     "webhook"
   ];
@@ -36,6 +43,8 @@ let
   # `terminal-x` would have the same name.
   takenPrefixes = [
     "agent-box-"
+    "attention-"
+    "codex-"
     "gate-"
     "settings-"
     "site-files-"

@@ -134,7 +134,7 @@ def _another(box: Box, view: dict[str, Any]) -> None:
 def _gone(box: Box, view: dict[str, Any]) -> None:
     """Wait until nothing of a session is left; fails telling what is."""
     ident = view["id"]
-    group = f"/sys/fs/cgroup/system.slice/{outside.sandbox(USER)}/session-{ident}"
+    group = f"{outside.group(box, outside.sandbox(USER))}/session-{ident}"
     state = f"{box.home(USER)}/.local/state/agent-box"
     look = (
         f"grep -o {ident} {box.home(USER)}/.config/agent-box/sessions.json; "

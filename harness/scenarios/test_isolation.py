@@ -299,7 +299,7 @@ def prepare(box: Box) -> dict[str, str]:
         "ALICE_JOB": job,
         "ALICE_TMP": box.run("ls -d /tmp/systemd-private-*-agent-box-alice.service-*").out,
         "TMUX_SOCKET": f"{run}/tmux-{uid}/agent-box",
-        "ALICE_GROUP": "/sys/fs/cgroup/system.slice/agent-box-alice.service/session-" + main["id"],
+        "ALICE_GROUP": f"{outside.group(box, outside.sandbox('alice'))}/session-{main['id']}",
         "ALICE_TTY": box.tmux("alice", "display-message -p -t =main: '#{pane_tty}'").check().out,
         "VICTIM": str(outside.processes(box, "alice", "victim.py")[0]),
         "AGENT": str(agent["pid"]),

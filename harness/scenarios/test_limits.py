@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent_box_harness import outside
+from agent_box_harness.vendors import Vendors
 
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
@@ -15,14 +16,14 @@ pytestmark = [pytest.mark.needs("memory-limits", "pids-limits"), pytest.mark.sha
 
 
 @pytest.mark.limit(200)
-def test_memory(box: Box):
+def test_memory(box: Box) -> None:
     """A session that eats memory is killed and comes back with the cause `out of memory`;
     siblings, the terminal server and the other user notice nothing.
     """
     box.use_stub("claude")
     box.ctl("alice", "add eater --agent claude --cwd ~").check()
     view = box.wait_session("alice", "eater", ("running", "waiting"))
-    group = f"/sys/fs/cgroup/system.slice/agent-box-alice.service/session-{view['id']}"
+    group = f"{outside.group(box, outside.sandbox('alice'))}/session-{view['id']}"
     assert int(box.read(f"{group}/memory.max")) == view["limits"]["memoryMax"]
     # less than the real limit: to fill that, and swap, takes minutes under emulation
     box.succeed(f"echo 64M >{group}/memory.max; echo 0 >{group}/memory.swap.max")
@@ -43,7 +44,7 @@ def test_memory(box: Box):
 
 
 @pytest.mark.limit(200)
-def test_forks(box: Box):
+def test_forks(box: Box) -> None:
     """A session that forks without end is refused more processes; siblings can still start
     theirs, and the session can be ended.
     """
@@ -53,7 +54,7 @@ def test_forks(box: Box):
     limit = view["limits"]["tasksMax"]
     assert limit
     # a smaller limit than the real one: thousands of processes take minutes under emulation
-    group = f"/sys/fs/cgroup/system.slice/agent-box-alice.service/session-{view['id']}"
+    group = f"{outside.group(box, outside.sandbox('alice'))}/session-{view['id']}"
     assert int(box.read(f"{group}/pids.max")) == limit
     box.succeed(f"echo 60 >{group}/pids.max")
     before = _bystanders(box)
@@ -65,6 +66,54 @@ def test_forks(box: Box):
     box.ctl("alice", "rm forker").check()
     box.wait_until_fails(f"test -e {group}")
     assert _bystanders(box) == before
+
+
+EATER = "x = bytearray(256 << 20); import time; time.sleep(600)"
+"""Four times what the limits below leave."""
+
+
+@pytest.mark.limit(200)
+def test_app_server_counts_with_its_user(box: Box) -> None:
+    """The codex app-server is no part of the sandbox, yet of its user: what runs in both shares
+    one limit. What takes too much there is ended, or gets no more processes; the app-server,
+    the sessions and the other user live on.
+    """
+    vendors = Vendors(box, "alice")
+    vendors.use("codex")
+    vendors.credential(".codex/auth.json")
+    box.ctl("alice", "add apps --agent codex").check()
+    unit = "agent-box-codex-alice.service"
+    try:
+        server = box.wait_for("the app-server", lambda: outside.main_pid(box, unit))
+        whole = outside.group(box, "agent-box-alice.slice")
+        part = outside.group(box, unit)
+        for group in (part, outside.group(box, outside.sandbox("alice"))):
+            assert group.startswith(f"{whole}/")
+        total = int(box.succeed("awk '/^MemTotal/ {print $2}' /proc/meminfo")) << 10
+        assert 0.75 < int(box.read(f"{whole}/memory.max")) / total < 0.85
+        assert int(box.read(f"{whole}/pids.max")) == 8192
+        before = _bystanders(box)
+
+        join = f"echo $$ >{part}/cgroup.procs"
+        used = int(box.read(f"{whole}/memory.current"))
+        swap = f"echo 0 >{whole}/memory.swap.max"
+        box.succeed(f"echo {used + (64 << 20)} >{whole}/memory.max; {swap}")
+        eaten = box.run(f"sh -c '{join}; exec python3 -c \"{EATER}\"'", timeout=60)
+        assert eaten.rc == 137
+        killed = dict(line.split() for line in box.read(f"{part}/memory.events").splitlines())
+        assert int(killed["oom_kill"]) == 1
+        box.succeed(f"echo max >{whole}/memory.max; echo max >{whole}/memory.swap.max")
+
+        tasks = int(box.read(f"{whole}/pids.current"))
+        box.succeed(f"echo {tasks + 5} >{whole}/pids.max")
+        forks = "for i in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"
+        box.expect_in(box.run(f"sh -c '{join}; {forks}'").err, "fork")
+        assert _bystanders(box) == before
+        assert outside.main_pid(box, unit) == server
+    finally:
+        box.succeed("systemctl daemon-reload")
+        box.ctl("alice", "rm apps").check()
+        box.use_real("codex")
 
 
 def _bystanders(box: Box) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,6 +70,10 @@ def test_from_nothing_to_a_pairing_code(box: Box, vendors: Vendors) -> None:
     card = vendors.until("codex", "waiting", code="ABCD-12345", url=PAGE)
     assert card["remote"]["state"] == "signin"
     assert active(box) == "active"
+    # It shares the limits of its user with the sandbox (test_limits.py).
+    whole = outside.group(box, f"agent-box-{USER}.slice")
+    for unit in (UNIT, outside.sandbox(USER)):
+        assert outside.group(box, unit).startswith(f"{whole}/")
 
     box.as_user(USER, "touch ~/.vendor/done").check()
     shows(box, "apps", "PAIR-4711")
@@ -105,6 +110,26 @@ def test_apps_see_the_public_name(box: Box, vendors: Vendors) -> None:
         assert box.run(f"nsenter -t {main} -m ls /home").out.split() == [USER]
     finally:
         box.succeed(f"hostname {kept}")
+
+
+@pytest.mark.usefixtures("vendors")
+def test_unit_tells_nothing_of_other_people(box: Box) -> None:
+    """systemd looks with the rights of root whether a session refers to the app-server. No link of
+    a user's leads its eye into a directory of somebody else: the unit would start if that is not
+    empty, and so tell.
+    """
+    place, runtime = f"/run/agent-box-codex/{USER}", f"/run/agent-box-{USER}"
+    box.succeed("install -d -m 0700 -o bob -g bob /home/bob/private && touch /home/bob/private/x")
+    try:
+        for run in (box.as_user, box.in_session):
+            for there in (place, f"{runtime}/codex"):
+                run(USER, f"rm -rf {there}; ln -sfnT /home/bob/private {there}")
+            assert run(USER, f"test -L {place}").rc != 0
+            assert run(USER, f"touch {place}/x && rm {place}/x").rc == 0
+        time.sleep(2 * box.machine.time_factor)
+        assert active(box) == "inactive"
+    finally:
+        box.succeed(f"rm -rf /home/bob/private {runtime}/codex")
 
 
 def test_app_server_that_dies_comes_back(box: Box, vendors: Vendors) -> None:

@@ -93,3 +93,5 @@ lib.concatLists (lib.mapAttrsToList judgeRefused (cases "refused"))
   lib.length held < 20
 ) "only ${toString (lib.length held)} messages found in modules/"
 ++ import ./openings.nix { inherit lib evaluated; }
+++ import ./slices.nix { inherit lib evaluated; }
+++ import ./names.nix { inherit lib evaluated messagesIn; }

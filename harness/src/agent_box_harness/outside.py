@@ -43,6 +43,14 @@ def main_pid(box: Box, unit: str) -> int:
     return pid
 
 
+def group(box: Box, unit: str) -> str:
+    """Directory of a unit's control group; fails while it has none."""
+    path = str(box.machine.get_unit_property(unit, "ControlGroup"))
+    if not path:
+        raise RequestFailedError(f"{unit} has no control group")
+    return f"/sys/fs/cgroup{path}"
+
+
 def restarts(box: Box, unit: str) -> int:
     """How often systemd has restarted a unit by itself."""
     return int(box.machine.get_unit_property(unit, "NRestarts"))

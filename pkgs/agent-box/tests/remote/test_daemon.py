@@ -20,9 +20,9 @@ SERVER = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).open('a').write('
 
 class Stand:
     def __init__(self, root):
-        self.user = SimpleNamespace(runtime_dir=root)
-        self.directory = place.directory(root)
-        self.directory.mkdir()
+        self.user = SimpleNamespace(name="alice", runtime_dir=root / "run")
+        self.directory = place.directory(self.user)
+        self.directory.mkdir(parents=True)
         self.starts = root / "starts"
         argv = [sys.executable, "-c", SERVER, str(self.starts)]
         self.daemon = Daemon(self.user, argv, dict(os.environ))
@@ -101,13 +101,14 @@ async def test_app_server_that_dies_fails_the_unit(stand):
 
 
 def test_files_of_nobody_are_no_reference(tmp_path):
-    directory = place.directory(tmp_path)
-    directory.mkdir()
+    user = SimpleNamespace(name="alice", runtime_dir=tmp_path / "run")
+    directory = place.directory(user)
+    directory.mkdir(parents=True)
     (directory / "1.json").write_text("{")
     (directory / "2.json").write_text(json.dumps({"pid": 2**22 + 1}))
     (directory / "3.json").write_text(json.dumps({"pid": os.getpid(), "state": "paired"}))
-    assert [item["state"] for item in place.references(tmp_path)] == ["paired"]
-    assert place.references(tmp_path / "nowhere") == []
+    assert [item["state"] for item in place.references(user)] == ["paired"]
+    assert place.references(SimpleNamespace(name="bob", runtime_dir=user.runtime_dir)) == []
 
 
 def test_name_falls_back_to_that_of_the_kernel(monkeypatch, caplog):

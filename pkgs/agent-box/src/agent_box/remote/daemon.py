@@ -56,7 +56,7 @@ def main() -> int:
         env |= envfile.read(user.env_path)
     # codex does not make it, and without it ends at once.
     place.codex_home(env, user.home).mkdir(mode=0o700, parents=True, exist_ok=True)
-    place.directory(user.runtime_dir).mkdir(mode=0o700, exist_ok=True)
+    place.directory(user).mkdir(mode=0o700, parents=True, exist_ok=True)
     return asyncio.run(Daemon(user, [box.agents["codex"].command, *ARGUMENTS], env).run())
 
 
@@ -92,8 +92,8 @@ class Daemon:
     """The app-server and who refers to it."""
 
     def __init__(self, user: User, argv: list[str], env: dict[str, str]) -> None:
-        self._runtime_dir = user.runtime_dir
-        self._directory = place.directory(user.runtime_dir)
+        self._user = user
+        self._directory = place.directory(user)
         self._argv = argv
         self._env = env
         self._changed = asyncio.Event()
@@ -150,7 +150,7 @@ class Daemon:
 
     def _referred(self) -> bool:
         """Return whether a pane lives, and hear of the end of each that does."""
-        living = {int(item["pid"]) for item in place.references(self._runtime_dir)}
+        living = {int(item["pid"]) for item in place.references(self._user)}
         for pid in living - self._pidfds.keys():
             with contextlib.suppress(OSError):
                 descriptor = os.pidfd_open(pid)
@@ -176,7 +176,7 @@ class Daemon:
 
     def _tidy(self) -> None:
         """Remove the files of panes that are gone: systemd would start this again for them."""
-        living = {item["path"] for item in place.references(self._runtime_dir)}
+        living = {item["path"] for item in place.references(self._user)}
         for path in self._directory.iterdir():
             if str(path) not in living:
                 with contextlib.suppress(OSError):

@@ -60,7 +60,7 @@ class Pane:
         self._machine = box.host_label or os.uname().nodename
         self._env = _environment(user)
         self._socket = place.socket_path(self._env, user.home)
-        self._directory = place.directory(user.runtime_dir)
+        self._directory = place.directory(user)
         self._session = os.environ.get("AGENT_BOX_SESSION", "")
         self._file = self._directory / f"{os.getpid()}.json"
         self._deaf = not sys.stdin.isatty()
@@ -96,7 +96,7 @@ class Pane:
             "url": shown.url,
             "code": shown.code,
         }
-        self._directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         locking.atomic_write(self._file, json.dumps(content).encode(), durable=False)
 
     def up(self) -> bool:

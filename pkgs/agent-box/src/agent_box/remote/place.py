@@ -1,7 +1,8 @@
 """The files of remote control: each pane has one, which is its reference to the app-server.
 
-They lie in `/run/agent-box-USER/codex`. systemd starts the unit when the first one appears; the
-unit ends itself when nobody is left behind the last one.
+They lie in `/run/agent-box-codex/USER`. systemd starts the unit when the first one appears; the
+unit ends itself when nobody is left behind the last one. systemd looks with the rights of root, so
+the user can make anything in that directory, and nothing (a link) in its place.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent_box.config import User
+
 RESTART = "restart"
 """A file of this name asks the unit for a new app-server."""
 
 
-def directory(runtime_dir: Path) -> Path:
+def directory(user: User) -> Path:
     """Return where the references are."""
-    return runtime_dir / "codex"
+    return user.runtime_dir.with_name("agent-box-codex") / user.name
 
 
 def socket_path(env: Mapping[str, str], home: Path) -> Path:
@@ -33,11 +36,11 @@ def codex_home(env: Mapping[str, str], home: Path) -> Path:
     return Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
 
 
-def references(runtime_dir: Path) -> list[dict[str, Any]]:
+def references(user: User) -> list[dict[str, Any]]:
     """Return what the panes that live have to say, the newest last."""
     found = []
     try:
-        paths = sorted(directory(runtime_dir).glob("*.json"), key=lambda path: path.stat().st_mtime)
+        paths = sorted(directory(user).glob("*.json"), key=lambda path: path.stat().st_mtime)
     except OSError:
         return []
     for path in paths:

@@ -144,7 +144,7 @@ class Signin:
 
     def _remote(self) -> dict[str, Any] | None:
         """Return what the newest pane of remote control shows."""
-        panes = place.references(self._supervisor.user.runtime_dir)
+        panes = place.references(self._supervisor.user)
         keys = ("session", "state", "text", "url", "code")
         return {key: panes[-1].get(key) for key in keys} if panes else None
 
