@@ -68,6 +68,24 @@ def test_claude_signs_in(box: Box, vendors: Vendors, form: str) -> None:
     assert "_signin" not in box.tmux(USER, "list-sessions").out
 
 
+@pytest.mark.parametrize(
+    ("flow", "ask"),
+    [
+        ("opencode", "Enter your API key: "),
+        ("pi", "Paste the authorization code or full redirect URL: "),
+    ],
+)
+def test_key_or_code_arrives(vendors: Vendors, flow: str, ask: str) -> None:
+    """The other CLIs that take a code get it byte by byte as well."""
+    vendors.steer(flow, ask=ask, raw=True)
+    vendors.start(flow, "--provider anthropic")
+    vendors.until(flow, "waiting", needsCode=True)
+    vendors.code(flow, CODE)
+    vendors.until(flow, "connected")
+    received = [bytes.fromhex(item["received"]) for item in vendors.log() if "received" in item]
+    assert received == [CODE.encode()]
+
+
 def test_foreign_page_is_never_shown(box: Box, vendors: Vendors) -> None:
     """A program that shows other people's pages only gets none of them onto the card."""
     for decoy in DECOYS:

@@ -71,6 +71,18 @@ async def test_claude_from_start_to_end(stand, form):
     assert "_signin-claude" not in await stand.tmux.panes()
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("form", ["plain", "hard"])
+async def test_address_is_whole_however_narrow_the_pane(stand, monkeypatch, columns, form):
+    """Broken by the terminal, or by the program. The target of a link has no width."""
+    monkeypatch.setattr(module, "COLUMNS", columns)
+    stand.steer("claude", end="silent", form=form, prose=["Never share WELL-KNOWN codes"])
+    await stand.start("claude")
+    card = await stand.until("claude", "waiting")
+    assert card["url"] == URL
+    assert card["code"] is None
+
+
 PROMPTS = {
     "claude": ASK,
     "opencode": "Enter your API key: ",
