@@ -144,9 +144,10 @@ class Edge:
             raise RequestFailedError(f"{what}: its shell lost some of {len(done.out)} characters")
         return results
 
-    def ask(self, requests: Iterable[Ask], **options: Any) -> list[Answer]:
-        """Send requests, each on a connection of its own."""
-        return self.read(self.steps([request.step() for request in requests], **options))
+    def ask(self, requests: Iterable[Ask], *, bodies: bool = True, **options: Any) -> list[Answer]:
+        """Send requests, each on a connection of its own; without `bodies` none come out."""
+        steps = [{**request.step(), "bodies": bodies} for request in requests]
+        return self.read(self.steps(steps, **options))
 
     def fetch(self, version: str, requests: Iterable[Ask], **options: Any) -> list[Answer]:
         """Send requests over HTTP/2 or 3, one after the other on one connection; no bodies come.

@@ -4,8 +4,7 @@ Runs on the guest's own Python, so it uses the standard library alone. Requests 
 byte, because libraries would clean up the very addresses that scenarios try.
 
     {"do": "ask", "method", "target", "headers": [[name, value]], "body", "source",
-     "seconds"}
-                                                       -> status, headers, body
+     "seconds", "bodies"}                              -> status, headers, body
     {"do": "open", "as", "target", "headers"}          a WebSocket to a terminal -> status
     {"do": "type", "as", "text"}
     {"do": "read", "as", "until", "seconds"}           -> text, closed (without "until": to the end)
@@ -85,7 +84,8 @@ class Browsers:
             if HEAD_ONLY not in dict(headers).get("content-type", "") and status != 101:
                 while chunk := _receive(connection):
                     rest += chunk
-        return {"status": status, "headers": headers, "body": rest.decode("utf-8", "replace")}
+        body = rest.decode("utf-8", "replace") if step.get("bodies", True) else ""
+        return {"status": status, "headers": headers, "body": body}
 
     def ws(self, step: dict[str, Any]) -> dict[str, Any]:
         """Open the WebSocket of a terminal."""

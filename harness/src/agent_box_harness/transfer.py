@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 _SECONDS = 120.0
 
+_PIECE = 96 * 1024
+"""Bytes that are read at once. QEMU's console drops what the harness is too busy to take, from some
+200 KB on, and the end of the answer with it."""
+
 
 class ShellTransfer:
     """Mixin that implements the copying methods of `Machine` by `_execute`."""
@@ -40,14 +44,22 @@ class ShellTransfer:
     def copy_from_machine(self, source: str, target_dir: str) -> Path:
         """See `Machine.copy_from_machine`."""
         path = PurePosixPath(source)
-        status, data = self._execute(
-            f"tar -c -C {shlex.quote(str(path.parent))} {shlex.quote(path.name)}",
-            self.scaled(_SECONDS),
-            None,
-        )
+        pack = f"tar -c -C {shlex.quote(str(path.parent))} {shlex.quote(path.name)}"
+        limit = self.scaled(_SECONDS)
         # tar says 1 when a file grew while it was read, as a log does.
-        if status not in (0, 1):
+        command = (
+            f"packed=$(mktemp /run/agent-box-harness.XXXXXX); {pack} >$packed || [ $? = 1 ] ||"
+            " { rm $packed; exit 2; }; stat -c '%n %s' $packed"
+        )
+        status, told = self._execute(command, limit, None)
+        if status != 0:
             raise RequestFailedError(f"cannot copy {source} (exit status {status})")
+        packed, _, size = told.decode().strip().partition(" ")
+        data = b""
+        while len(data) < int(size):
+            command = f"tail -c +{len(data) + 1} {packed} | head -c {_PIECE} || true"
+            data += self._execute(command, limit, None)[1]
+        self._execute(f"rm {packed}", limit, None)
         goal = Path(target_dir)
         goal.mkdir(parents=True, exist_ok=True)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
