@@ -26,8 +26,8 @@ def test_the_table_holds_ours_beside_the_target_and_the_reference():
 
 def test_cpu_time_is_finer_than_a_tick():
     before = measure.cpu_seconds(os.getpid())
-    end = time.perf_counter() + 0.02
-    while time.perf_counter() < end:
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
         pass
     assert 0.005 < measure.cpu_seconds(os.getpid()) - before < 0.5
 
