@@ -37,6 +37,8 @@ ARGUMENTS = (
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 PATIENCE = 15.0  # seconds at native speed for anything to appear
+PROGRAMS = ("chromium-headless-shell", "chromium")
+"""The browsers that do, the cheapest first."""
 
 _SCREEN = """() => {
   const buffer = window.term?.buffer.active;
@@ -49,9 +51,14 @@ _SCREEN = """() => {
 }"""
 
 
+def program() -> str | None:
+    """Path of the browser to use, if there is one."""
+    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
 def missing() -> str | None:
     """Say why there can be no browser here, or None."""
-    if shutil.which("chromium") is None:
+    if program() is None:
         return "chromium is not installed"
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed"
@@ -249,7 +256,7 @@ class Running:
             self.close()
             playwright = self._stack.enter_context(sync_playwright())
             self._browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"), args=[*ARGUMENTS, rule]
+                executable_path=program(), args=[*ARGUMENTS, rule]
             )
             self._rule = rule
             self._stack.callback(self._browser.close)

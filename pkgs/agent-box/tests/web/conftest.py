@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import importlib.util
 import json
+import shutil
 import socket
 import tempfile
 import threading
@@ -18,6 +19,12 @@ import requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+CHROMIUM_ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
 
 _spec = importlib.util.spec_from_file_location("web_stand", Path(__file__).with_name("stand.py"))
 assert _spec is not None and _spec.loader is not None
@@ -118,6 +125,18 @@ def stand() -> Iterator[Any]:
         made.start()
         yield made
         made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's chromium, driven by playwright."""
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    playwright_api = pytest.importorskip("playwright.sync_api")
+    with playwright_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture

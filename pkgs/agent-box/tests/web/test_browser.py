@@ -6,10 +6,8 @@ harness/node_modules holds it.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -20,7 +18,6 @@ from agent_box.subscriptions import actions
 from agent_box.subscriptions.place import DISPATCH, filter_path, key_of, state_dir
 from agent_box.update import request, status
 
-CHROMIUM = shutil.which("chromium")
 AXE = next(
     (
         path
@@ -32,27 +29,6 @@ AXE = next(
     ),
     None,
 )
-ARGUMENTS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

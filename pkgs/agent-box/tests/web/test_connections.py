@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import shutil
-
-import pytest
 
 from agent_box import errors
 
-CHROMIUM = shutil.which("chromium")
 URL = "https://claude.ai/oauth/authorize?code=true&state=" + "x" * 400
 
 
@@ -70,13 +65,7 @@ def test_refusals_say_why_and_never_what_was_entered(web, caplog):
     assert answer.status_code == 403
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.skipif(
-    importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
-)
-def test_sign_in_on_the_page(stand):
-    from playwright.sync_api import sync_playwright
-
+def test_sign_in_on_the_page(browser, stand):
     now = {"card": card()}
     entered = []
 
@@ -97,30 +86,26 @@ def test_sign_in_on_the_page(stand):
     stand.fill()
     stand.supervisor.replies["connections"] = lambda _: {"connections": [now["card"], codex]}
     stand.supervisor.replies["signin"] = signin
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page()
-        page.set_default_timeout(15_000)
-        problems = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(f"{stand.base}/settings/")
-        row = page.locator("[data-flow=claude]")
-        row.get_by_text("Not signed in").wait_for()
-        page.locator("[data-flow=codex]").get_by_text("PAIR-1").wait_for()
-        row.get_by_role("button", name="Sign in").click()
-        link = row.get_by_role("link", name="Open the sign-in page of claude.ai")
-        link.wait_for()
-        assert link.get_attribute("href") == URL
-        assert "noopener" in str(link.get_attribute("rel"))
-        field = row.get_by_label("Code or key that the vendor gives you")
-        field.fill("half of a co")
-        page.wait_for_timeout(2500)  # the card looks again meanwhile
-        assert field.input_value() == "half of a co"
-        field.fill("a#b $(c)")
-        row.get_by_role("button", name="Send").click()
-        row.get_by_text("as a@b.test").wait_for()
-        assert entered == ["a#b $(c)"]
-        assert problems == []
-        browser.close()
+    page = browser.new_page()
+    page.set_default_timeout(15_000)
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{stand.base}/settings/")
+    row = page.locator("[data-flow=claude]")
+    row.get_by_text("Not signed in").wait_for()
+    page.locator("[data-flow=codex]").get_by_text("PAIR-1").wait_for()
+    row.get_by_role("button", name="Sign in").click()
+    link = row.get_by_role("link", name="Open the sign-in page of claude.ai")
+    link.wait_for()
+    assert link.get_attribute("href") == URL
+    assert "noopener" in str(link.get_attribute("rel"))
+    field = row.get_by_label("Code or key that the vendor gives you")
+    field.fill("half of a co")
+    page.wait_for_timeout(2500)  # the card looks again meanwhile
+    assert field.input_value() == "half of a co"
+    field.fill("a#b $(c)")
+    row.get_by_role("button", name="Send").click()
+    row.get_by_text("as a@b.test").wait_for()
+    assert entered == ["a#b $(c)"]
+    assert problems == []
+    page.close()
