@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,24 +261,29 @@ def hashes() -> dict[str, str]:
 Make = Callable[..., Running]
 
 
+def begin(folder: Path, hashes: dict[str, str], **gate: float) -> Running:
+    """Start a gate with all its files in a folder."""
+    users: dict[str, dict[str, str]] = {"alice": {}, "bob": {}, "carol": {}}
+    for user, hashed in hashes.items():
+        path = folder / f"hash-{user}"
+        path.write_text(hashed + "\n")
+        users[user] = {"passwordHashFile": str(path)}
+    web = {
+        "domain": "box.example",
+        "origins": [ORIGIN],
+        "rootUser": "alice",
+        "users": users,
+        "gate": dict(gate),
+    }
+    return Running(folder, web)
+
+
 @pytest.fixture
 def make(tmp_path: Path, hashes: dict[str, str]) -> Iterator[Make]:
     started: list[Running] = []
 
     def go(seeds: dict[str, str] | None = None, **gate: float) -> Running:
-        users: dict[str, dict[str, str]] = {"alice": {}, "bob": {}, "carol": {}}
-        for user, hashed in (hashes if seeds is None else seeds).items():
-            path = tmp_path / f"hash-{user}"
-            path.write_text(hashed + "\n")
-            users[user] = {"passwordHashFile": str(path)}
-        web = {
-            "domain": "box.example",
-            "origins": [ORIGIN],
-            "rootUser": "alice",
-            "users": users,
-            "gate": dict(gate),
-        }
-        running = Running(tmp_path, web)
+        running = begin(tmp_path, hashes if seeds is None else seeds, **gate)
         started.append(running)
         return running
 
@@ -289,3 +295,13 @@ def make(tmp_path: Path, hashes: dict[str, str]) -> Iterator[Make]:
 @pytest.fixture
 def gate(make: Make) -> Running:
     return make()
+
+
+@pytest.fixture(scope="module")
+def standing(hashes: dict[str, str]) -> Iterator[Running]:
+    """One gate for tests that do the same with many inputs, and leave nothing but logins."""
+    # Short, since a UNIX socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="abg", dir="/tmp") as folder:
+        running = begin(Path(folder), hashes)
+        yield running
+        running.close()

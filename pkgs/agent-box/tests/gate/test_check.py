@@ -155,11 +155,11 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_tricky_paths_open_nothing(gate: Running, trick: str):
-    assert gate.auth(trick).status == 401
-    assert gate.auth(trick, HTML).status == 401
-    token = gate.login("bob").token
-    assert gate.auth(trick, cookie(token)).status in (403, 404)
+def test_tricky_paths_open_nothing(standing: Running, trick: str):
+    assert standing.auth(trick).status == 401
+    assert standing.auth(trick, HTML).status == 401
+    token = standing.login("bob").token
+    assert standing.auth(trick, cookie(token)).status in (403, 404)
 
 
 def test_an_escaped_name_is_the_name(gate: Running):
@@ -194,12 +194,12 @@ BAD_ORIGINS = [
 
 
 @pytest.mark.parametrize("origin", BAD_ORIGINS)
-def test_only_the_boxs_own_pages_open_websockets_or_change_things(gate: Running, origin: str):
-    token = gate.login().token
+def test_only_the_boxs_own_pages_open_websockets_or_change_things(standing: Running, origin: str):
+    token = standing.login().token
     for credential in (cookie(token), basic("alice", PASSWORDS["alice"])):
-        bad = gate.auth("/alice/t/main/ws", credential, UPGRADE, ("Origin", origin))
+        bad = standing.auth("/alice/t/main/ws", credential, UPGRADE, ("Origin", origin))
         assert bad.status == 403
-        bad = gate.auth("/alice/api/x", credential, SAME, ("Origin", origin), method="POST")
+        bad = standing.auth("/alice/api/x", credential, SAME, ("Origin", origin), method="POST")
         assert bad.status == 403
 
 
@@ -229,10 +229,10 @@ def test_origins_of_websockets(gate: Running):
         ([("Sec-Fetch-Site", "cross-site")], 403, 403),
     ],
 )
-def test_changes_need_the_boxs_own_page(gate: Running, headers, with_cookie, with_basic):
-    mine, password = cookie(gate.login().token), basic("alice", PASSWORDS["alice"])
-    assert gate.auth("/alice/api/x", mine, *headers, method="DELETE").status == with_cookie
-    assert gate.auth("/alice/api/x", password, *headers, method="DELETE").status == with_basic
+def test_changes_need_the_boxs_own_page(standing: Running, headers, with_cookie, with_basic):
+    mine, password = cookie(standing.login().token), basic("alice", PASSWORDS["alice"])
+    assert standing.auth("/alice/api/x", mine, *headers, method="DELETE").status == with_cookie
+    assert standing.auth("/alice/api/x", password, *headers, method="DELETE").status == with_basic
 
 
 def test_other_sites_may_link_but_not_embed(gate: Running):

@@ -71,8 +71,8 @@ def test_signing_in_sets_a_cookie_that_works(gate: Running):
         ("/alice/ü", "/alice/"),
     ],
 )
-def test_where_signing_in_leads(gate: Running, following: str, landing: str):
-    assert gate.login(next=following).get("location") == landing
+def test_where_signing_in_leads(standing: Running, following: str, landing: str):
+    assert standing.login(next=following).get("location") == landing
 
 
 def test_a_wrong_password_is_a_page_with_what_was_typed(gate: Running):
