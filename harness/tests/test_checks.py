@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 
 import pytest
 
@@ -13,9 +14,11 @@ from agent_box_harness import checks, choice, cli
 def calls(monkeypatch):
     made = []
 
-    def run(argv):
+    def run(argv, output=None):
         made.append(argv)
-        return 1 if "mypy" in argv else 0
+        if output is not None:
+            output.write(b"what pytest says")
+        return 1 if "mypy" in argv or "pkgs/agent-box/tests" in argv else 0
 
     monkeypatch.setattr(checks, "run", run)
     monkeypatch.setattr(checks, "interpreters", lambda: [checks.Interpreter("Python 3.x", None)])
@@ -31,11 +34,21 @@ def test_everything_runs_even_after_a_failure(calls, capsys):
     assert checks.main(options("unit"), repo) == 1
     assert any("shellcheck" in argv for argv in calls)
     assert calls[-1][3:5] == ["pkgs/agent-box/tests", "harness/tests"]
-    assert "FAILED" in capsys.readouterr().out
+    assert "FAILED after 0 s: mypy, unit tests, Python 3.x" in capsys.readouterr().out
+
+
+def test_unit_tests_run_beside_the_scenarios(calls, capsys, monkeypatch):
+    monkeypatch.setattr(checks, "prepare_guests", lambda: subprocess.Popen(["true"]))
+    assert checks.main(options("all"), cli.repository()) == 1
+    for part in ("harness/scenarios", "harness/tests"):
+        assert sum(part in argv for argv in calls) == 1
+    said = capsys.readouterr().out
+    assert said.count("what pytest says") == 1
+    assert "FAILED after 0 s: mypy, unit tests, Python 3.x" in said
 
 
 def test_selecting_unit_tests_leaves_the_linters_out(calls):
-    assert checks.main(options("unit", "-k", "names"), cli.repository()) == 0
+    assert checks.main(options("unit", "-k", "names"), cli.repository()) == 1
     assert len(calls) == 1
     assert calls[0][-2:] == ["-k", "names"]
 
@@ -80,7 +93,7 @@ def test_what_failed_gets_one_more_chance_alone(monkeypatch, answers, again, sta
     seen: list[list[str]] = []
     left = list(answers)
 
-    def run(argv: list[str]) -> int:
+    def run(argv: list[str], _: object) -> int:
         seen.append(argv)
         return left.pop(0)
 

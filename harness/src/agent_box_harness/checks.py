@@ -1,4 +1,8 @@
-"""`scripts/test`: every check of the repository, in the order in which they fail fastest."""
+"""`scripts/test`: every check of the repository.
+
+What fails fastest comes first. Unit tests run beside the scenarios: what the ones wait is what the
+others compute.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from agent_box_harness import bootstrap
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
     from pathlib import Path
+    from typing import IO
 
 SCENARIOS = "harness/scenarios"
 UNIT_TESTS = ("pkgs/agent-box/tests", "harness/tests")
@@ -26,8 +33,12 @@ TESTS_FAILED = 1
 CORES = os.cpu_count() or 1
 PARALLEL = ("-n", str(min(2 * CORES, 8)), "--dist", "worksteal")
 """Unit tests wait more than they compute; with still more at once, those about time fail."""
-GUESTS = ("-n", str(min(CORES + 1, 8)), "--dist", "worksteal")
-"""A guest waits some of the time; many more of them would be slower than scenarios expect."""
+BESIDE = ("-n", str(min(CORES, 4)), "--dist", "worksteal")
+"""The same, while scenarios run: they last longer in any case."""
+GUESTS = ("-n", str(min(CORES + 2, 8)), "--dist", "worksteal")
+"""A guest waits half of the time; many more of them would be slower than scenarios expect."""
+OWN_CACHE = ("-o", "cache_dir=.pytest_cache/unit")
+"""Where unit tests note what failed: two runs at once would overwrite each other's notes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,17 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace, repo: Path) -> int:
     """Run the chosen part. All checks run, even after one has failed."""
     began = time.monotonic()
-    failed: list[str] = []
-    guests = prepare_guests() if options.part == "all" else None
-    if options.part in ("all", "unit"):
-        rest = options.rest if options.part == "unit" else []
-        failed += unit(repo, rest, again=options.again)
-    if guests is not None:
-        guests.wait()
-    if options.part in ("all", "box"):
-        rest = options.rest if options.part == "box" else []
-        if scenarios(repo, rest, again=options.again) != 0:
-            failed.append("scenarios")
+    if options.part == "unit":
+        failed = unit(repo, options.rest, again=options.again)
+    elif options.part == "box":
+        failed = scenarios(repo, options.rest, again=options.again)
+    else:
+        failed = everything(repo, again=options.again)
     took = f"{time.monotonic() - began:.0f} s"
     if failed:
         say(f"FAILED after {took}: {', '.join(failed)}")
@@ -63,30 +69,74 @@ def main(options: argparse.Namespace, repo: Path) -> int:
     return 0
 
 
+def everything(repo: Path, *, again: bool) -> list[str]:
+    """Linters and types, then unit tests and scenarios at once; returns what failed.
+
+    The unit tests' output comes in one piece when they are through.
+    """
+    guests = prepare_guests()
+    failed = perform(static_checks(repo))
+    with tempfile.TemporaryFile(buffering=0) as output, ThreadPoolExecutor(1) as beside:
+
+        def units() -> list[str]:
+            checks = unit_tests(BESIDE, again=again, output=output)
+            return [name for name, check in checks.items() if check() != 0]
+
+        def show(_: object) -> None:
+            output.seek(0)
+            say("unit tests, while scenarios go on")
+            sys.stdout.buffer.write(output.read())
+            sys.stdout.buffer.flush()
+
+        ran = beside.submit(units)
+        ran.add_done_callback(show)
+        guests.wait()
+        failed += scenarios(repo, [], again=again)
+        return failed + ran.result()
+
+
 def prepare_guests() -> subprocess.Popen[bytes]:
     """Begin with what the scenarios will ask for: the first time it takes minutes of waiting.
 
-    Whatever comes between says so again when the scenarios run.
+    Whatever goes wrong says so again when the scenarios run.
     """
     return subprocess.Popen([sys.executable, "-m", "agent_box_harness.cli", "prepare"])
 
 
 def unit(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> list[str]:
     """Linters, types and unit tests; returns the names of those that failed."""
+    checks = unit_tests(tuple(pytest_arguments) or PARALLEL, again=again)
+    if pytest_arguments:  # somebody selects tests: linters would only be in the way
+        return perform(checks)
+    return perform({**static_checks(repo), **checks})
+
+
+def static_checks(repo: Path) -> dict[str, Callable[[], int]]:
+    """What looks at the sources and runs none of them: name -> how to run it."""
     python = sys.executable
-    checks: dict[str, Callable[[], int]] = {
+    return {
         "ruff": lambda: run([python, "-m", "ruff", "check", *PYTHON_SOURCES]),
         "ruff format": lambda: run([python, "-m", "ruff", "format", "--check", *PYTHON_SOURCES]),
         "mypy": lambda: run([python, "-m", "mypy", *type_checked(repo)]),
         "shellcheck": lambda: run(["shellcheck", *shell_scripts(repo)]),
         "rendered config": lambda: rendered(repo),
     }
-    for interpreter in interpreters():
-        name = f"unit tests, {interpreter.label}"
-        arguments = [*UNIT_TESTS, *(pytest_arguments or PARALLEL)]
-        checks[name] = lambda i=interpreter, a=arguments: pytest(i.python, a, again=again)  # type: ignore[misc]
-    if pytest_arguments:  # somebody selects tests: linters would only be in the way
-        checks = {name: check for name, check in checks.items() if name.startswith("unit tests")}
+
+
+def unit_tests(
+    pytest_arguments: tuple[str, ...], *, again: bool, output: IO[bytes] | None = None
+) -> dict[str, Callable[[], int]]:
+    """The unit tests on every interpreter: name -> how to run them, into `output` if given."""
+    arguments = [*UNIT_TESTS, *OWN_CACHE, *pytest_arguments]
+
+    def on(interpreter: Interpreter) -> Callable[[], int]:
+        return lambda: pytest(interpreter.python, arguments, again=again, output=output)
+
+    return {f"unit tests, {each.label}": on(each) for each in interpreters()}
+
+
+def perform(checks: dict[str, Callable[[], int]]) -> list[str]:
+    """Run checks one after the other, all of them; returns the names of those that failed."""
     failed = []
     for name, check in checks.items():
         say(name)
@@ -95,11 +145,10 @@ def unit(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> lis
     return failed
 
 
-def scenarios(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> int:
-    """Run the scenarios on guests; everything that pytest takes is taken."""
+def scenarios(repo: Path, pytest_arguments: list[str], *, again: bool = False) -> list[str]:
+    """Run the scenarios on guests, with whatever pytest takes; returns what failed, by name."""
     if not (repo / SCENARIOS).is_dir():
         raise HarnessError(f"there is no {SCENARIOS} in this checkout")
-    say("scenarios")
     reports = repo / "build/reports" / time.strftime("%Y%m%d-%H%M%S")
     named = any(argument.startswith(SCENARIOS) for argument in pytest_arguments)
     where = [] if named else [SCENARIOS]
@@ -107,7 +156,8 @@ def scenarios(repo: Path, pytest_arguments: list[str], *, again: bool = False) -
     alone = ("-n", "--pdb", "-s", "--capture")
     parallel = () if any(a.startswith(alone) for a in pytest_arguments) else GUESTS
     options = ["-v", "--durations=10", f"--box-reports={reports}", *parallel]
-    return pytest(sys.executable, [*options, *where, *pytest_arguments], again=again)
+    arguments = [*options, *where, *pytest_arguments]
+    return perform({"scenarios": lambda: pytest(sys.executable, arguments, again=again)})
 
 
 class Interpreter:
@@ -172,33 +222,37 @@ def is_shell(path: Path) -> bool:
         return file.readline().rstrip().endswith(b"sh")
 
 
-def pytest(python: str, arguments: list[str], *, again: bool = False) -> int:
+def pytest(
+    python: str, arguments: list[str], *, again: bool = False, output: IO[bytes] | None = None
+) -> int:
     """Run pytest with an interpreter; its exit status, where "nothing selected" is a failure.
 
     With `again`, tests that failed get a second chance, one at a time: on a busy machine a wait
     can run out that has nothing to do with the product. What passes then is told as unsteady.
     """
-    status = run([python, "-m", "pytest", *arguments])
+    status = run([python, "-m", "pytest", *arguments], output)
     if status != TESTS_FAILED or not again:
         return status
     alone = ["-n", "0"] if "-n" in arguments else []
-    status = run([python, "-m", "pytest", *arguments, *alone, "--lf", "--lfnf=none"])
+    status = run([python, "-m", "pytest", *arguments, *alone, "--lf", "--lfnf=none"], output)
     if status == 0:
-        say("UNSTEADY: the tests just above failed at first and passed alone")
+        say("UNSTEADY: the tests just above failed at first and passed alone", output)
     return status
 
 
-def run(argv: list[str]) -> int:
-    """Run a tool with its output on this terminal."""
+def run(argv: list[str], output: IO[bytes] | None = None) -> int:
+    """Run a tool with its output on this terminal, or in a file."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     try:
-        return subprocess.run(argv, check=False, env=environment).returncode
+        done = subprocess.run(argv, check=False, env=environment, stdout=output, stderr=output)
+        return done.returncode
     except FileNotFoundError:
         say(f"{argv[0]} is not installed")
         return 127
 
 
-def say(text: str) -> None:
-    """A heading between the outputs of the tools."""
-    sys.stdout.write(f"\n== {text}\n")
-    sys.stdout.flush()
+def say(text: str, output: IO[bytes] | None = None) -> None:
+    """A heading between the outputs of the tools, on this terminal or in a file."""
+    stream = output or sys.stdout.buffer
+    stream.write(f"\n== {text}\n".encode())
+    stream.flush()
