@@ -116,3 +116,8 @@ def test_what_scenarios_ask_for_is_begun_by_a_command_of_the_harness(monkeypatch
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 0
     assert hosts == ["test"]
+
+
+def test_byte_code_is_kept_whatever_the_environment_says(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert checks.run(["sh", "-c", '[ -z "$PYTHONDONTWRITEBYTECODE" ]']) == 0

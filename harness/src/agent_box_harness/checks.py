@@ -243,6 +243,8 @@ def pytest(
 def run(argv: list[str], output: IO[bytes] | None = None) -> int:
     """Run a tool with its output on this terminal, or in a file."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    # Hundreds of processes import the same modules, which are compiled once and for all.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         done = subprocess.run(argv, check=False, env=environment, stdout=output, stderr=output)
         return done.returncode
