@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import shutil
 import signal
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent_box_harness import evidence, renew, report
+from agent_box_harness import evidence, renew, report, turns
 from agent_box_harness.box import Box
 from agent_box_harness.choice import CHOICES, Guests, pick
 from agent_box_harness.errors import HarnessError, RequestFailedError
@@ -156,7 +157,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _is_scenario(item):
             guests.expect(_host(item), _needs(item))
     # What may have to be emulated takes longest, so that it begins first.
-    items.sort(key=_turn)
+    heavy = sorted(filter(_is_heavy, items), key=_limit, reverse=True)
+    others = [item for item in items if not _is_heavy(item)]
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = turns.order(heavy, others, workers, os.cpu_count() or 1)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -293,11 +297,9 @@ def _needs(item: pytest.Item) -> frozenset[str]:
     return frozenset(str(need) for marker in item.iter_markers("needs") for need in marker.args)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, float]:
-    """When a test comes, among those of a run: the heavy ones first, the others as they stand."""
-    if not _is_scenario(item) or not _needs(item) & OF_A_WHOLE_MACHINE:
-        return (True, 0.0)
-    return (False, -_limit(item))
+def _is_heavy(item: pytest.Item) -> bool:
+    """Tell whether a test is a scenario that may have to be emulated."""
+    return _is_scenario(item) and bool(_needs(item) & OF_A_WHOLE_MACHINE)
 
 
 def _host(item: pytest.Item) -> str:
