@@ -82,6 +82,19 @@ def test_the_word_of_an_agent_is_heard_at_once(box):
     assert failed["state"] == "running"
 
 
+def test_a_question_that_is_put_away_at_once(box):
+    """claude tells that it asks; whoever presses Escape hears nothing more of it."""
+    box.call("add", name="one")
+    listener = Listener(box)
+    listener.until(lambda view: view["idleSince"] is not None)
+    box.say("one", hook(box, "asks"))
+    box.tmux_run("send-keys", "-t", "=one:", "-l", QUESTION)
+    box.tmux_run("send-keys", "-t", "=one:", "Enter")
+    listener.until(lambda view: view["reason"] == "permission question: attach and answer")
+    box.say("one", "print " + "\\n".join(["all right"] * 60))
+    assert listener.until(lambda view: view["state"] == "running")["reason"] is None
+
+
 def test_a_dead_login_is_not_called_running(box):
     """A credential is in its place, and the vendor refuses it: the two are told apart."""
     box.call("add", name="one")

@@ -164,8 +164,14 @@ class Attention:
             return
         if session.phase is not Phase.RUNNING:
             return
-        session.attention = reason or _told(session)
         signal = session.signal
+        if signal is not None and signal.word == hook.ASKS:
+            # Not each of them tells that its question was answered, or put away.
+            if reason is not None:
+                signal.shown = True
+            elif signal.shown:
+                signal = session.signal = None
+        session.attention = reason or _told(session)
         # Not each of them tells when the next turn begins.
         ended = signal is not None and signal.word in (hook.IDLE, hook.FAILED)
         done = ended and _silent_since(session, SETTLED)

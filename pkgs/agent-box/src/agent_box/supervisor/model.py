@@ -29,12 +29,14 @@ class TurnLock(asyncio.Lock):
         super().release()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Signal:
     """One of the words of `agents.hook` and when it came (unix seconds)."""
 
     word: str
     at: float
+    shown: bool = False
+    """Whether the screen has shown what the word is about."""
 
 
 @dataclass
