@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -249,6 +250,30 @@ def test_a_prompt_is_delivered_and_resumed_by_id(ctx, pane, prompt):
     # A second session in the same directory does not take it for its own.
     other = record(ctx, launch_id=str(uuid.uuid4()), conversation=None)
     assert agent.conversation(other) is None
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 300])
+@pytest.mark.parametrize("name", ["claude", "pi"])
+def test_what_a_power_cut_leaves_of_a_conversation_is_in_nobodys_way(name, left, tmp_path, pane):
+    """The name of its file, or zeros in it: the agent is told its task all the same."""
+    ctx = entry(sign_in(context(tmp_path, name)), initial_prompt="hello there")
+    launch_id, work = ctx.record.launch_id, ctx.entry.working_directory
+    folder = re.sub(r"[^A-Za-z0-9]", "-", work)
+    place = ctx.user.home / f".claude/projects/{folder}/{launch_id}.jsonl"
+    if name == "pi":
+        folder = "--" + work.removeprefix("/").replace("/", "-") + "--"
+        place = ctx.user.home / f".pi/agent/sessions/{folder}/2026-01-01T00-00-00_{launch_id}.jsonl"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(left)
+    ctx = record(ctx, launched=True, started_at=time.time())
+    agent = agents.get(name)
+    agent.prepare(ctx)
+    assert agent.conversation(ctx) is None
+    pane.start(ctx, agent.launch(ctx, "hello there"))
+    pane.until(lambda: ANSWER in pane.screen(), "the model was not asked")
+    pane.until(lambda: agent.conversation(ctx), "no conversation")
+    pane.stop()
+    shutil.rmtree(ctx.user.home)
 
 
 def test_a_login_that_has_ended_is_told_from_one_that_works(ctx, pane):

@@ -31,8 +31,10 @@ def stub(tmp_path, monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_the_evidence_is_on_the_disk_before_the_record(stub, tmp_path, monkeypatch, name):
+@pytest.fixture(params=AGENTS)
+def story(request, stub, tmp_path):
+    """A session that was launched with its kickoff prompt, and what its agent stores of it."""
+    name = request.param
     records = Records(tmp_path / "state")
     records.prepare()
     user = SimpleNamespace(
@@ -53,14 +55,20 @@ def test_the_evidence_is_on_the_disk_before_the_record(stub, tmp_path, monkeypat
             remote_control=False, extra_args=[],
         ),
     )  # fmt: skip
-    agent = agents.get(name)
-    assert not lifecycle.note_delivery(session, agent)
-
     ident = f"ses_{uuid.uuid4().hex}" if name == "opencode" else launch_id
     stamped = name in ("codex", "opencode")
     conversation = stub.Conversation(name, ident)
-    conversation.add(f"{stamp(launch_id)} the task" if stamped else "the task")
+    text = f"{stamp(launch_id)} the task" if stamped else "the task"
+    return SimpleNamespace(
+        agent=agents.get(name), lifecycle=lifecycle, session=session, record=record,
+        records=records, conversation=conversation, text=text, home=tmp_path,
+    )  # fmt: skip
 
+
+def test_the_evidence_is_on_the_disk_before_the_record(story, monkeypatch):
+    lifecycle, session, agent, record = story.lifecycle, story.session, story.agent, story.record
+    assert not lifecycle.note_delivery(session, agent)
+    story.conversation.add(story.text)
     synced, real = [], os.fsync
 
     def spy(descriptor):
@@ -70,9 +78,22 @@ def test_the_evidence_is_on_the_disk_before_the_record(stub, tmp_path, monkeypat
     monkeypatch.setattr(os, "fsync", spy)
     assert lifecycle.note_delivery(session, agent)
     assert record.delivered
-    evidence = conversation.path()
-    written = next(at for at, path in enumerate(synced) if path.is_relative_to(records.directory))
+    evidence = story.conversation.path()
+    written = next(
+        at for at, path in enumerate(synced) if path.is_relative_to(story.records.directory)
+    )
     assert evidence in synced[:written]
     # A file whose name is lost is lost itself.
-    below_home = [path for path in evidence.parents if path.is_relative_to(tmp_path)]
+    below_home = [path for path in evidence.parents if path.is_relative_to(story.home)]
     assert set(below_home) <= set(synced[:written])
+
+
+def test_a_file_that_lost_its_content_is_no_evidence(story):
+    """What a power cut leaves of a file that had just been made: its name, or zeros."""
+    story.conversation.add(story.text)
+    evidence = story.conversation.path()
+    for left in (b"", b"\0" * 300):
+        evidence.write_bytes(left)
+        assert not story.lifecycle.note_delivery(story.session, story.agent)
+        assert not story.record.delivered
+        assert story.agent.conversation(story.lifecycle.context(story.session)) is None

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, state_directory, valid_uuid
-from agent_box.agents.jsonfile import Member, Setting, Unfit, merge_json, read_json
+from agent_box.agents.jsonfile import (
+    NOTHING,
+    Member,
+    Setting,
+    Unfit,
+    holds_something,
+    merge_json,
+    read_json,
+)
 from agent_box.agents.prompts import choose, knobs
 from agent_box.agents.screen import has, last_words, tail
 
@@ -84,6 +92,13 @@ class Claude(Agent):
         with contextlib.suppress(OSError, Unfit):
             merge_json(_config_directory(ctx) / "settings.json", settings, [(("theme",), "dark")])
         guides.link(_config_directory(ctx) / "CLAUDE.md", ctx.user.name)
+        # What a power cut has left of a conversation that had just begun: claude would neither
+        # resume it nor begin it.
+        place = _config_directory(ctx) / "projects", ctx.entry.working_directory
+        transcript = _usual(*place, ctx.record.launch_id)
+        with contextlib.suppress(OSError), transcript.open("rb") as file:
+            if file.read(1) in NOTHING:
+                transcript.unlink()
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
         """Build claude's argv, resuming the conversation that this session was last in."""
@@ -268,17 +283,20 @@ def _chain(ctx: Context) -> tuple[str | None, list[Path]]:
 
 def _transcript(projects: Path, directory: str, conversation: str) -> Path | None:
     """Return `<conversation>.jsonl` from whatever project (claude may have changed its cwd)."""
-    file = conversation + ".jsonl"
     # Where it nearly always is, before looking through every project.
-    usual = projects / re.sub(r"[^A-Za-z0-9]", "-", directory) / file
-    if usual.is_file():
+    usual = _usual(projects, directory, conversation)
+    if holds_something(usual):
         return usual
     try:
         with os.scandir(projects) as entries:
-            paths = (Path(entry.path, file) for entry in entries)
-            return next((path for path in paths if path.is_file()), None)
+            paths = (Path(entry.path, usual.name) for entry in entries)
+            return next(filter(holds_something, paths), None)
     except OSError:
         return None
+
+
+def _usual(projects: Path, directory: str, conversation: str) -> Path:
+    return projects / re.sub(r"[^A-Za-z0-9]", "-", directory) / f"{conversation}.jsonl"
 
 
 def _spoken(transcript: Path) -> bool:

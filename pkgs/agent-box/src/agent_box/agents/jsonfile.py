@@ -127,6 +127,19 @@ def append_toml_table(path: Path, keys: tuple[str, str], body: dict[str, str]) -
     return edit(path, change)
 
 
+NOTHING = (b"", b"\0")
+"""First byte of a file that a power cut has left without its content."""
+
+
+def holds_something(path: Path) -> bool:
+    """Return whether `path` is a file that can be read, with anything in it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1) not in NOTHING
+    except OSError:
+        return False
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object at `path`, or None when there is none that can be read."""
     import json

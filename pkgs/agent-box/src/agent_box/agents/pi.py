@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
-from agent_box.agents.jsonfile import read_json
+from agent_box.agents.jsonfile import holds_something, read_json
 from agent_box.agents.prompts import choose, knobs
 from agent_box.agents.providers import in_environment
 from agent_box.agents.screen import has, last_words, tail
@@ -106,7 +106,8 @@ def _file(ctx: Context, identity: str) -> Path | None:
     folder = sessions / _folder(ctx.entry.working_directory)
     for directory in (folder, sessions):
         try:
-            return next(path for path in directory.iterdir() if path.name.endswith(ending))
+            paths = (path for path in directory.iterdir() if path.name.endswith(ending))
+            return next(filter(holds_something, paths))
         except (OSError, StopIteration):
             continue
     return None
