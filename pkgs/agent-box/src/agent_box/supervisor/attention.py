@@ -2,10 +2,13 @@
 
 Agents tell when a turn begins and ends and when they ask something, each in its own way
 (`agents.hook`). That is quick, yet it is not all: not every dialog is told, nor that one was
-answered. So the times of the last output
-are read, all with one command, every few seconds while anything moves or somebody looks, and ever
-more seldom while nothing does. A screen is read when it has become quiet, a few times after a
-start, when agents put up their dialogs, when the bell rings, and when somebody asks.
+answered. So the times of the last output are read, all with one command, every few seconds while
+anything moves or somebody looks, and ever more seldom while nothing does. A screen is read when it
+has become quiet, a few times after a start, when agents put up their dialogs, when the bell rings,
+and when somebody asks.
+
+Notifications that programs send through their terminal (OSC 9, 777) end at tmux, which hands none
+on; and titles say nothing that the words of the agents do not.
 """
 
 from __future__ import annotations
