@@ -92,8 +92,8 @@ def test_by_keyboard(visitor: Visitor) -> None:
     keys.press("Alt+Digit2")
     here.wait_for_function("() => location.search === '?arg=quick'")
     keys.press("Alt+Shift+KeyD")
-    here.locator("#pane-main.right iframe").wait_for()
-    assert here.locator("#pane-quick.left iframe").is_visible()
+    sides = [here.locator(f"#pane-{name} iframe") for name in ("quick.left", "main.right")]
+    visitor.box.wait_for("both sessions", lambda: all(side.is_visible() for side in sides))
     visitor.picture(here, "side-by-side")
     keys.press("Alt+Shift+KeyD")
     here.locator("#pane-main").wait_for(state="hidden")

@@ -76,7 +76,8 @@ def test_who_is_done(visitor: Visitor) -> None:
     work = "!run for n in $(seq 30); do echo step $n; sleep 0.5; done"
     box.ctl("alice", f"send worker {shlex.quote(work)}").check("send")
     tab.get_by_text("claude · running").wait_for()
-    tab.get_by_text("claude · done").wait_for(timeout=box.machine.scaled(60_000))
+    done = tab.get_by_text("claude · done")
+    box.wait_for("the end of the work to be told", done.is_visible, timeout=60)
     assert tab.locator("svg.done").count() == 1
     visitor.picture(here, "done")
     tab.click()
@@ -87,7 +88,7 @@ def test_who_is_done(visitor: Visitor) -> None:
     here.locator("#pane-worker").get_by_role("button", name="Log", exact=True).click()
     here.get_by_role("button", name="Read the conversation").click()
     region = here.get_by_role("region", name="Conversation of worker")
-    region.get_by_text("mend the basket").wait_for()
+    box.wait_for("the conversation", region.get_by_text("mend the basket").is_visible)
     visitor.picture(here, "conversation")
     box.ctl("alice", "rm worker").check("rm worker")
 
