@@ -121,15 +121,16 @@ class LossyDisk:
         there = "until [ -e /sys/block/nbd0/pid ]; do sleep 0.05; done"
         return f"echo {words} >{CHANNEL}; {there}"
 
-    def cut(self, rng: random.Random) -> Loss:
+    def cut(self, rng: random.Random, share: float | None = None) -> Loss:
         """Lose the power: of each block that was not flushed the old or the new content stays.
 
         Call it when the guest is gone. How much is lost is drawn first, so that cuts which
-        lose all or nothing are not rare.
+        lose all or nothing are not rare; `share` says it instead, from 0 to 1.
         """
         self._hang_up()
         with self._lock:
-            share = rng.choice((0.0, 0.5, 1.0, rng.random()))
+            if share is None:
+                share = rng.choice((0.0, 0.5, 1.0, rng.random()))
             # The last write of a block is the one that counts here.
             unflushed = list(dict.fromkeys(self._pending))
             lost = [number for number in unflushed if rng.random() < share]
