@@ -63,6 +63,7 @@ def test_claude_signs_in(box: Box, vendors: Vendors, form: str) -> None:
     vendors.code("claude", CODE)
     card = vendors.until("claude", "connected")
     assert card["detail"] == "as claude.ai"
+    assert card in json.loads(box.ctl(USER, "signin --json").check().out)["connections"]
     received = [bytes.fromhex(item["received"]) for item in vendors.log() if "received" in item]
     assert received == [CODE.encode()]
     assert "_signin" not in box.tmux(USER, "list-sessions").out

@@ -23,7 +23,13 @@ DOCUMENT = json.dumps(
     {
         "programs": {"tmux": "/usr/bin/tmux"},
         "agents": {"claude": {"command": "/opt/agents/claude/bin/claude"}},
-        "users": {"alice": {"home": "/home/alice", "shell": "/bin/bash"}},
+        "users": {
+            "alice": {
+                "home": "/home/alice",
+                "shell": "/bin/bash",
+                "runtimeDirectory": "/run/agent-box-alice",
+            }
+        },
     }
 )
 
@@ -77,12 +83,32 @@ def test_a_user_gets_a_clean_environment(tmp_path):
 
 
 def test_sessions_are_read_from_ls(tmp_path):
-    views = {"sessions": [{"name": "main", "state": "running", "id": "i"}], "problems": []}
+    views = {
+        "sessions": [{"name": "main", "state": "running", "id": "i", "pid": 7}],
+        "problems": [],
+    }
     box = make(tmp_path, **{"agent-box-session ls": json.dumps(views)})
     assert box.session("alice", "main")["state"] == "running"
     assert box.wait_session("alice", "main", ["running", "waiting"])["id"] == "i"
     with pytest.raises(RequestFailedError, match=r"no session x .sessions: main"):
         box.session("alice", "x")
+
+
+def test_the_supervisor_is_asked_itself_while_it_answers(tmp_path):
+    command = json.dumps({"sessions": [{"name": "from the command"}]})
+    answer = json.dumps({"ok": True, "result": {"sessions": [{"name": "from the socket"}]}}) + "\n"
+    refusal = json.dumps({"ok": False, "error": {}}) + "\n"
+    for said, name in ((answer, "socket"), (answer[:-9], "command"), (refusal, "command")):
+        machine = make(tmp_path, **{"agent-box-session ls": command}).machine
+        machine.answers["nc -N -U /run/agent-box-alice/control.sock"] = (0, said)
+        assert Box(machine).sessions("alice") == [{"name": f"from the {name}"}]
+
+
+def test_waiting_lasts_until_the_pid_is_known(tmp_path):
+    box = make(tmp_path)
+    found = [{"name": "main", "state": "running", "pid": pid} for pid in (None, None, 7)]
+    box.sessions = lambda _: [found.pop(0)]
+    assert box.wait_session("alice", "main", "running")["pid"] == 7
 
 
 def test_waiting_in_vain_tells_what_was_seen(tmp_path):

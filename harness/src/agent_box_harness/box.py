@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_box_harness.errors import RequestFailedError, UnexpectedOutputError, WaitTimeoutError
-from agent_box_harness.machine import COMMAND_TIMEOUT, WAIT_TIMEOUT
+from agent_box_harness.machine import ANSWER_TIMEOUT, COMMAND_TIMEOUT, WAIT_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -201,29 +201,29 @@ class Box:
         return self.as_user(user, f"agent-box-session {arguments}", timeout, stdin)
 
     def sessions(self, user: str) -> list[dict[str, Any]]:
-        """All sessions of a user, as ``agent-box-session ls --json`` tells them.
+        """All sessions of a user, as ``agent-box-session ls --json`` tells them."""
+        said = self.ask_supervisor(user, "ls")  # costs no start of the command
+        if said is None:
+            said = json.loads(self.ctl(user, "ls --json").check("agent-box-session ls").out)
+        return list(said["sessions"])
 
-        An emulated guest takes seconds to start the command, which would tell no more than the
-        supervisor answers: there the supervisor is asked itself, as long as it is there.
-        """
-        if self.machine.kind == "qemu" and self.machine.time_factor > 1:
-            control = f"{self.document['users'][user]['runtimeDirectory']}/control.sock"
-            said = self.run(f"nc -N -U {control}", stdin='{"op":"ls","args":{}}\n').out
-            if said:
-                result = json.loads(said)
-                if result["ok"]:
-                    return list(result["result"]["sessions"])
-        answer = json.loads(self.ctl(user, "ls --json").check("agent-box-session ls").out)
-        found = answer["sessions"] if isinstance(answer, dict) else answer
-        return list(found)
+    def ask_supervisor(
+        self, user: str, op: str, timeout: float = ANSWER_TIMEOUT, **args: Any
+    ) -> dict[str, Any] | None:
+        """What a user's supervisor answers at its control socket; None if it does or can not."""
+        control = f"{self.document['users'][user]['runtimeDirectory']}/control.sock"
+        request = json.dumps({"op": op, "args": args}).encode() + b"\n"
+        said = self.machine.ask_socket(control, request, timeout)
+        answer = json.loads(said) if said.endswith(b"\n") else {}
+        result: dict[str, Any] | None = answer.get("result")
+        return result
 
     def session(self, user: str, name: str) -> dict[str, Any]:
         """One session of a user; an `RequestFailedError` if it does not exist."""
-        found = self.sessions(user)
-        for view in found:
-            if view["name"] == name:
-                return view
-        names = ", ".join(view["name"] for view in found) or "none"
+        found = {view["name"]: view for view in self.sessions(user)}
+        if name in found:
+            return found[name]
+        names = ", ".join(found) or "none"
         raise RequestFailedError(f"{user} has no session {name} (sessions: {names})")
 
     def wait_session(
@@ -236,7 +236,9 @@ class Box:
         def look() -> dict[str, Any] | None:
             seen.clear()
             seen.update(self.session(user, name))
-            return dict(seen) if seen["state"] in wanted else None
+            # One that has just begun to run has no pid until the supervisor has seen its pane.
+            begun = seen["state"] in ("running", "waiting") and seen["pid"] is None
+            return dict(seen) if seen["state"] in wanted and not begun else None
 
         what = f"session {user}/{name} in state {' or '.join(sorted(wanted))}"
         try:

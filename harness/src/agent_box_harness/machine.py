@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 COMMAND_TIMEOUT = 60.0
 """Seconds that one command may take unless it says otherwise."""
+ANSWER_TIMEOUT = 3.0
+"""Seconds that a service may take to answer a question about what it has at hand."""
 WAIT_TIMEOUT = 30.0
 """Seconds that a wait may take unless it says otherwise."""
 BOOT_TIMEOUT = 40.0
@@ -206,6 +208,15 @@ class Machine(ABC):
                 )
             output += out
         return output
+
+    def ask_socket(
+        self, path: str, request: bytes, timeout: float | None = ANSWER_TIMEOUT
+    ) -> bytes:
+        """Send a line to a UNIX stream socket inside and return the line that comes back.
+
+        What comes back is empty, or ends before its line does, if nobody answers in time.
+        """
+        return self.execute(f"nc -N -U {shlex.quote(path)}", timeout, request)[1].encode()
 
     # -- waits -------------------------------------------------------------
 

@@ -49,9 +49,11 @@ class Vendors:
 
     def card(self, flow: str) -> dict[str, Any]:
         """How the box sees the sign-in of one CLI."""
-        answer = self.box.ctl(self.user, "signin --json", timeout=100).check()
-        cards = json.loads(answer.out)["connections"]
-        return next(dict(card) for card in cards if card["id"] == flow)
+        said = self.box.ask_supervisor(self.user, "connections", timeout=100, wait=True)
+        if said is None:  # the command says why, or waits for a supervisor that starts
+            answer = self.box.ctl(self.user, "signin --json", timeout=100).check()
+            said = json.loads(answer.out)
+        return next(dict(card) for card in said["connections"] if card["id"] == flow)
 
     def until(self, flow: str, *states: str, timeout: float = 40, **more: Any) -> dict[str, Any]:
         """Wait until the sign-in is in one of the states and its card has these values."""
