@@ -96,8 +96,10 @@ def test_links(visitor: Visitor) -> None:
     here, terminal = open_main(visitor)
     target = f"{visitor.origin}/alice/downloads/?report"
     long = f"{visitor.origin}/alice/downloads/?{'0123456789' * 40}"
-    show = r"""link() { printf '\e]8;;%s\e\\%s\e]8;;\e\\\n' "$1" "$2"; }; clear"""
-    terminal.type(f"{show}; link '{target}' 'the rep''ort'; link '{long}' '{long}-the-e''nd'\n")
+    link = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\\n".format
+    lines = link(target, "the report") + link(long, f"{long}-the-end")
+    visitor.box.machine.write_file(f"{visitor.box.home('alice')}/links", lines)
+    terminal.type("clear; cat ~/links\n")
     terminal.wait("the-end")
     for text, address in (("the report", target), ("the-end", long)):
         here.mouse.move(*terminal.point(text))
