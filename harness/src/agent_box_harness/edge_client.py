@@ -44,7 +44,7 @@ class Browsers:
         self.domain, self.address, self.port = domain, address, port
         self.open: dict[str, socket.socket] = {}
         self.left: dict[str, bytes] = {}
-        self.context = ssl.create_default_context()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without reading any authorities
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_NONE
 
