@@ -185,8 +185,9 @@ def test_a_watch_starts_a_session(sender: Sender) -> None:
     sender.set_up()
     box.wait_for_unit("agent-box-webhook-alice.service")
     sender.do("subscribe 'acme/*' --deliver-to subagent --note triage")
+    # All about one issue: however long it takes, the session that was started owns it.
     filler = {"filler": "ü" * 60_000}
-    asks = [sender.ask(issue(number, **filler), "issues") for number in range(20)]
+    asks = [sender.ask(issue(7, step=step, **filler), "issues") for step in range(20)]
     box.succeed("systemctl kill -s KILL agent-box-webhook-alice.service")
     answers = sender.edge.ask(asks)
     assert {each.status for each in answers} == {200}
@@ -199,10 +200,14 @@ def test_a_watch_starts_a_session(sender: Sender) -> None:
     name = view["name"]
     assert name.startswith("hook-acme-widgets-")
     box.wait_session("alice", name, ["running", "waiting"])
-    (got,) = box.wait_for("its task", lambda: box.stub_prompts("alice"))
+
+    def tasks() -> list[dict[str, Any]]:
+        return [got for got in box.stub_prompts("alice") if got["via"] == "argv"]
+
+    (got,) = box.wait_for("its task", tasks)
     entry = box.run("journalctl -u agent-box-webhook-alice -o cat").out
     assert f"started session {name}" in entry
-    for words in ('("triage")', "Broken 0", f"agent-box-session rm {name}", "UNTRUSTED"):
+    for words in ('("triage")', "Broken 7", f"agent-box-session rm {name}", "UNTRUSTED"):
         assert words in got["prompt"]
     wanted = box.registry("alice")["sessions"][name]["initialPrompt"]
     assert hashlib.sha256(wanted.encode()).hexdigest() == got["sha256"]
@@ -214,9 +219,9 @@ def test_a_watch_starts_a_session(sender: Sender) -> None:
     log = json.loads(sender.do("log --json -n 100").out)
     assert len(log) == 20
     assert [row["copies"] for row in log] == [1] * 20
-    # a failing run on a repository that the new session listens to is its own
-    key = box.run(f"ls /home/alice/.local/state/local-webhook | grep {view['id'][:8]}").out
-    assert key == f"filter.s-{view['id'].replace('-', '')[:12]}.json"
+    # it listens on its own behalf
+    key = f"filter.s-{view['id'].replace('-', '')[:12]}.json"
+    box.succeed(f"ls /home/alice/.local/state/local-webhook/{key}")
     # gone without a trace when the session removes itself
     box.in_session("alice", f"agent-box-session rm {name}").check("rm")
     gone = f"ls /home/alice/.local/state/local-webhook/{key}"
@@ -262,7 +267,7 @@ def test_runs_for_who_set_it_up(sender: Sender) -> None:
     assert sender.send(issue(1), "issues", path="/bob/webhook").status == 404
     assert active() == ["bob"]
     sender.set_up()
-    box.wait_for("the receiver", lambda: active() == ["alice", "bob"])
+    box.wait_for("the receiver", lambda: "alice" in active())
     box.machine.reboot()
     box.wait_for("the receiver", lambda: active() == ["alice"])
     box.wait_session("bob", "main", "running")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 CLIENT, CROWD = "edge_client.py", "edge_load.py"
 FOLDER = "/opt/agent-box-stub"
 
+PATIENCE = 20.0
+"""Seconds, at native speed, for an answer: a service may have to start first."""
+
 COOKIE = "__Host-agent_box"
 _CADDYFILE = "/etc/caddy/Caddyfile"
 
@@ -130,6 +133,8 @@ class Edge:
 
         Some steps are those of a `program` of its own (`CROWD`).
         """
+        patience = self.box.machine.scaled(PATIENCE)
+        steps = [{"seconds": patience, **step} if step["do"] == "ask" else step for step in steps]
         job = {
             "domain": self.domain,
             "address": self._address,
