@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from agent_box_harness.edge import PASSWORDS
+from agent_box_harness.errors import HarnessError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,6 +245,8 @@ class Running:
     """
 
     def __init__(self) -> None:
+        self.port = 0
+        """Where the box was last reached; it finds the next one there without a new start."""
         self._rule = ""
         self._browser: Browser | None = None
         self._stack = contextlib.ExitStack()
@@ -276,7 +279,11 @@ running = Running()
 def visit(box: Box, folder: Path) -> Iterator[Visitor]:
     """Have a browser that finds the box by its own name; pictures go into `folder`."""
     origin = urlsplit(box.document["web"]["origins"][0])
-    port = box.machine.forward_port(guest=443)
+    try:
+        port = box.machine.forward_port(running.port, 443)
+    except (HarnessError, OSError):  # the box before still stands there
+        port = box.machine.forward_port(guest=443)
+    running.port = port
     name = f"{origin.hostname}:{origin.port or 443}"
     rule = f"--host-resolver-rules=MAP {name} 127.0.0.1:{port}"
     browser = running.at(rule)
