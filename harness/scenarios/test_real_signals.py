@@ -8,6 +8,7 @@ notifications where they have any, and by their screens.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,11 @@ OPTIONS = {
     "pi": "",
 }
 ASKS = {
-    "claude": ("STUB ask", "claude asks a question: attach and answer", "Escape"),
-    "codex": ("STUB run touch asked", "permission question: attach and answer", "Escape"),
-    "opencode": ("STUB ask", "opencode asks a question: attach and answer", "Escape"),
+    "claude": ("STUB ask", "claude asks a question: attach and answer", "Which colour?"),
+    "codex": ("STUB run touch asked", "permission question: attach and answer", "Would you like"),
+    "opencode": ("STUB ask", "opencode asks a question: attach and answer", "Which colour?"),
 }
-"""What makes it ask something, what the box says, and the key that is an answer. pi never asks."""
+"""What makes it ask something, what the box says, and what its screen does. pi never asks."""
 
 
 @pytest.fixture
@@ -76,10 +77,12 @@ def test_what_it_tells_is_shown(box: Box, agent: str) -> None:
         _until(box, "its answer", 40, state="running", idle=True)
 
         if agent in ASKS:
-            words, reason, key = ASKS[agent]
+            words, reason, question = ASKS[agent]
             box.ctl(USER, f"send work '{words}'").check()
             _until(box, "its question", 40, state="waiting", reason=reason)
-            box.tmux(USER, f"send-keys -t =work: {key}").check()
+            box.wait_for("the question", lambda: question in box.pane_text(USER, "work"))
+            time.sleep(1)  # to read it
+            box.tmux(USER, "send-keys -t =work: Escape").check()
             _until(box, "the end of the question", 40, state="running")
 
         _sign_in(box, agent, "dead")
