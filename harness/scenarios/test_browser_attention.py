@@ -40,7 +40,7 @@ def test_who_waits(visitor: Visitor) -> None:
     assert here.evaluate("window.shown") == []
     bell = here.get_by_role("button", name="Notify me when a session needs me")
     bell.click()
-    here.locator("#tools [aria-pressed=true]").wait_for()
+    bell.and_(here.locator("[aria-pressed=true]")).wait_for()
 
     box.ctl("alice", "add review --agent claude").check("add review")
     tab = browser.tab(here, "review")
@@ -55,7 +55,7 @@ def test_who_waits(visitor: Visitor) -> None:
     here.evaluate("window.last.onclick()")
     here.wait_for_function("() => location.search === '?arg=review'")
     bell.click()
-    here.locator("#tools [aria-pressed=false]").wait_for()
+    bell.and_(here.locator("[aria-pressed=false]")).wait_for()
     for name in ("quiet", "review"):
         box.ctl("alice", f"rm {name}").check(f"rm {name}")
     box.stub_on_start("alice")
@@ -68,6 +68,7 @@ def test_who_is_done(visitor: Visitor) -> None:
     """
     box = visitor.box
     box.use_stub("claude")
+    box.stub_on_start("alice")
     here = visitor.somebody().new_page()
     visitor.sign_in(here, "alice", path="/alice/?arg=main")
     box.ctl("alice", "add worker --agent claude").check("add worker")
