@@ -15,10 +15,11 @@ announced and not answered may have been carried out or not; what the disk says 
 the truth about it from then on.
 
 A **receipt** is a line of a transcript (`~/.claude/projects/*/ID.jsonl`) that holds the prompt. The
-agent brings it to the disk, file and directory, before it does anything else with the prompt, as
-the stub does: it is what outlives a cut of an agent that has begun to act on its task. The agent
-here is a few lines of shell, since Python takes seconds to start under emulation; like the real one
-and like the stub it refuses to resume what it does not know, and to begin what is there already.
+agent writes it and leaves it to the kernel when it reaches the disk, as the real one does: that
+nothing is told to be delivered whose receipt a cut can still take back is up to agent-box. The
+agent here is a few lines of shell, since Python takes seconds to start under emulation; like the
+real one and like the stub it refuses to resume what it does not know, and to begin what is there
+already, be it empty.
 
 Eighteen cuts end QEMU (QMP quit) while alice's home is on a `LossyDisk`: of what was not flushed, a
 random part is lost, which a disk of QEMU's own would keep. The next life is a frozen guest once
@@ -69,15 +70,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-folder=$HOME/.claude/projects/scenario transcript=$HOME/.claude/projects/scenario/$id.jsonl
+transcript=$HOME/.claude/projects/-home-alice/$id.jsonl
 if [ -n "$resumes" ] && [ ! -e "$transcript" ]; then echo "nothing known of $id"; exit 1; fi
 if [ -z "$resumes" ] && [ -e "$transcript" ]; then echo "$id is in use"; exit 1; fi
 case $prompt in
   'kickoff of '*)
-    { cat "$transcript" 2>/dev/null
-      printf '{"type":"user","message":{"role":"user","content":"%s"}}\\n' "$prompt"
-    } >"$folder/.$id"
-    sync "$folder/.$id" && mv "$folder/.$id" "$transcript" && sync "$folder" ;;
+    printf '{"type":"user","message":{"role":"user","content":"%s"}}\\n' "$prompt" >>"$transcript" ;;
 esac
 echo "at work: $prompt"
 exec cat
@@ -229,7 +227,7 @@ def _next_life(box: Box, disk: LossyDisk, witness: Witness) -> str:
 def _furnish(box: Box) -> None:
     """Put into alice's home, for good, what the scenario needs there."""
     box.sign_in(USER, "claude")
-    box.as_user(USER, "mkdir -p .claude/projects/scenario").check()
+    box.as_user(USER, "mkdir -p .claude/projects/-home-alice").check()
     box.succeed("sync")
 
 
@@ -287,14 +285,14 @@ def _settled(box: Box, witness: Witness) -> None:
         assert {name: found[name]["id"] for name in ledger.listed} == ledger.listed
         return {view["state"] for view in found.values()} == {"running"}
 
-    box.wait_for("all sessions to run", listed, timeout=60)
+    box.wait_for("all sessions to run", listed, timeout=20)
 
     def delivered() -> bool:
         receipts = _receipts(box)
         assert [prompt for prompt in receipts if receipts.count(prompt) > 1] == []
         return {f"kickoff of {name}" for name in ledger.listed} <= set(receipts)
 
-    box.wait_for("a receipt of each kickoff prompt", delivered, timeout=60)
+    box.wait_for("a receipt of each kickoff prompt", delivered, timeout=20)
     assert listed()
     assert not any(view["promptPending"] for view in views)
     assert outside.panes(box, USER).keys() == ledger.listed.keys() | SEEDED
