@@ -75,7 +75,8 @@ if [ -n "$resumes" ] && [ ! -e "$transcript" ]; then echo "nothing known of $id"
 if [ -z "$resumes" ] && [ -e "$transcript" ]; then echo "$id is in use"; exit 1; fi
 case $prompt in
   'kickoff of '*)
-    printf '{"type":"user","message":{"role":"user","content":"%s"}}\\n' "$prompt" >>"$transcript" ;;
+    printf '{"type":"user","message":{"role":"user","content":"%s"}}\\n' "$prompt" \\
+      >>"$transcript" ;;
 esac
 echo "at work: $prompt"
 exec cat
