@@ -113,7 +113,8 @@ def launched(tmp_path, server, monkeypatch):
     return state
 
 
-def test_a_box_that_stands_after_a_while(launched):
+def test_a_box_that_stands_after_a_while(launched, monkeypatch):
+    monkeypatch.setattr(first_boot, "PATIENCE", 60.0)
     launched.down = 2
     launched.troubles = ["no certificate yet", "no answer", None]
     assert launched.run() == 0

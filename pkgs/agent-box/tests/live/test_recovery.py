@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +49,40 @@ def test_a_silent_server_is_reported_and_waited_for(box):
     box.until(lambda: not box.call("ls")["problems"])
     assert box.view("one")["pid"] == view["pid"]
     assert len(box.launches(view["id"])) == 1
+
+
+SLOW_TMUX = """\
+#!/bin/sh
+case "$*" in
+  *new-session*) {tmux} "$@"; status=$?; echo $(($(date +%s%N) + 5500000000)) >{root}/slow; exit $status ;;
+  *list-panes*)
+    while [ -e {root}/slow ] && [ "$(date +%s%N)" -lt "$(cat {root}/slow)" ]; do sleep 0.1; done ;;
+esac
+exec {tmux} "$@"
+"""
+
+
+def test_a_session_that_a_slow_server_does_not_show_yet_has_not_vanished(make_box):
+    box = make_box()
+    slow = box.root / "tmux"
+    slow.write_text(SLOW_TMUX.format(tmux=shutil.which("tmux"), root=box.root))
+    slow.chmod(0o755)
+    document = json.loads(box.config_path.read_text())
+    document["programs"]["tmux"] = str(slow)
+    box.config_path.write_text(json.dumps(document))
+    box.start()
+    with ThreadPoolExecutor(1) as pool:
+        # Its start asks tmux in vain for 5 s. Whoever asks meanwhile is answered after that.
+        added = pool.submit(box.call, "add", name="one", wait=False)
+        box.until((box.root / "slow").exists)
+        time.sleep(2)
+        box.call("ls")
+        added.result()
+    box.until(lambda: box.view("one")["state"] == "running" and box.view("one")["pid"])
+    box.until(lambda: not box.call("ls")["problems"])
+    assert len(box.launches(box.view("one")["id"])) == 1
+    assert "vanished" not in box.log
+    assert box.view("one")["restarts"] == 0
 
 
 def test_a_new_server_gets_the_sessions_back_by_resume(box):

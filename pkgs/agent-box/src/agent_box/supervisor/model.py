@@ -53,6 +53,8 @@ class Session:
     """The tmux session that was started for this one, whatever it is called."""
     namesake: Pane | None = None
     """Another tmux session that has this one's name."""
+    unseen: bool = False
+    """Whether it was started and tmux has not told of its pane since: it may well be there."""
     blocked: bool = False
     """Whether it failed because of its namesake."""
     failures: int = 0

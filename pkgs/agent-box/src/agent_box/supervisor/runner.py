@@ -150,6 +150,7 @@ class Supervisor(Intake):
                 continue
             found = self.watchers.confirm(session, mine.get(session.id))
             session.pane = found
+            session.unseen = False
             if found is not None and not found.ended and session.phase in LIVING:
                 self.watchers.follow(session, found)
             namesake = panes.get(session.name)
@@ -198,6 +199,8 @@ class Supervisor(Intake):
                 self.spawn(self._end_unlisted(pane))
 
     def _decide(self, session: Session) -> Action:
+        if session.unseen:
+            return Action.NOTHING
         now = asyncio.get_running_loop().time()
         due = session.next_retry is None or session.next_retry <= now
         return decide(
@@ -268,7 +271,10 @@ class Supervisor(Intake):
                 delay = max(0.0, session.next_retry_at - time.time())
                 asyncio.get_running_loop().call_later(delay + 0.01, self.wake)
             return
+        # A tmux that is too slow to answer now has not lost what it was told to start.
+        session.unseen = True
         panes = await self.tmux.panes()
+        session.unseen = False
         session.pane = next((p for p in panes.values() if p.session_id == session.id), None)
         if session.pane is not None and self.sessions.get(session.name) is session:
             self.watchers.follow(session, session.pane)
