@@ -32,6 +32,8 @@ _ENVIRONMENT = {
     "PAGER": "",
     "SYSTEMD_PAGER": "",
 }
+_INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+_INSTANCES = 1024
 _NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 
 # The overlay lives in a mount namespace of its own and goes with the last process.
@@ -54,6 +56,17 @@ class ContainerRoot:
     """Directories of the root, the topmost first."""
     agents: Path | None = None
     """Tree of the real agent CLIs."""
+
+
+def _allow_watches() -> None:
+    """Raise the host's limit of inotify instances, until it boots again.
+
+    To the kernel root and alice of every container are one root and one alice, and 128 are not
+    enough for several: systemd fails to start in one, or a supervisor sees no change of a file.
+    """
+    with contextlib.suppress(OSError):
+        if int(_INOTIFY.read_text()) < _INSTANCES:
+            _INOTIFY.write_text(f"{_INSTANCES}\n")
 
 
 @functools.cache
@@ -102,6 +115,7 @@ class ContainerMachine(ShellTransfer, Machine):
             return
         if os.geteuid() != 0:
             raise MachineError("the container machine needs root; use --guest qemu")
+        _allow_watches()
         self._forget()
         for part in ("upper", "work", "merged"):
             (self.workdir / part).mkdir(exist_ok=True)

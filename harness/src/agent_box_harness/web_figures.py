@@ -118,8 +118,9 @@ def follow(edge: Edge, changes: int = 15) -> Following:
         }
         for old, new in itertools.pairwise(names)
     ]
-    spent = " ".join(f"/sys/fs/cgroup/system.slice/{unit}.service/cpu.stat" for unit in SERVICES)
-    look = f"cat {spent} | awk '/^usage_usec/ {{n += $2}} END {{print n}}'"
+    look = (
+        f"systemctl show -P CPUUsageNSec {' '.join(SERVICES)} | awk '{{n += $1}} END {{print n}}'"
+    )
     steps += [_pause(box, 5), _run(look), _run(f"sleep {WATCHED}"), _run(look)]
     found = edge.steps(steps, program=CROWD, timeout=150)
     results = found[first : first + changes]
@@ -127,7 +128,7 @@ def follow(edge: Edge, changes: int = 15) -> Following:
         statuses={result["status"] for result in (*found[:PAGES], *results)},
         delays=[delay for result in results for delay in result["delays"]],
         sizes=[size for result in results for size in result["sizes"]],
-        idle=(int(found[-1]["output"]) - int(found[-3]["output"])) / 1e6 / WATCHED * 100,
+        idle=(int(found[-1]["output"]) - int(found[-3]["output"])) / 1e9 / WATCHED * 100,
     )
 
 
