@@ -54,7 +54,9 @@ def test_a_silent_server_is_reported_and_waited_for(box):
 SLOW_TMUX = """\
 #!/bin/sh
 case "$*" in
-  *new-session*) {tmux} "$@"; status=$?; echo $(($(date +%s%N) + 5500000000)) >{root}/slow; exit $status ;;
+  *new-session*)
+    {tmux} "$@"; status=$?
+    echo $(($(date +%s%N) + 5500000000)) >{root}/slow; exit $status ;;
   *list-panes*)
     while [ -e {root}/slow ] && [ "$(date +%s%N)" -lt "$(cat {root}/slow)" ]; do sleep 0.1; done ;;
 esac
