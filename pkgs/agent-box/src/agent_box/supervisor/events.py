@@ -178,7 +178,9 @@ class Watchers:
                 self._read_registry()
                 await asyncio.sleep(LOOK_PAUSE)
                 continue
-            # The directory itself went. Its return is not an event for us: look, seldom.
+            # The directory itself went, of which the last event may not have been about the list.
+            self._read_registry()
+            # Its return is not an event for us: look, seldom.
             while not directory.is_dir():  # noqa: ASYNC110
                 await asyncio.sleep(LISTEN_PAUSE)
 
