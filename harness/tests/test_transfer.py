@@ -41,3 +41,15 @@ def test_a_file_that_is_larger_than_a_console_takes(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(RequestFailedError, match="cannot copy"):
         Local().copy_from_machine(str(tmp_path / "nothing"), str(tmp_path / "here"))
+
+
+def test_a_file_that_is_lost_on_the_way(tmp_path):
+    class Lossy(Local):
+        def _execute(self, command, timeout, stdin):
+            if command.startswith("tail"):
+                return 0, b""
+            return super()._execute(command, timeout, stdin)
+
+    (tmp_path / "small").write_bytes(b"some")
+    with pytest.raises(RequestFailedError, match="ended after 0 of"):
+        Lossy().copy_from_machine(str(tmp_path / "small"), str(tmp_path / "here"))

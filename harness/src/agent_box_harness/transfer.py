@@ -58,7 +58,10 @@ class ShellTransfer:
         data = b""
         while len(data) < int(size):
             command = f"tail -c +{len(data) + 1} {packed} | head -c {_PIECE} || true"
-            data += self._execute(command, limit, None)[1]
+            piece = self._execute(command, limit, None)[1]
+            if not piece:  # or this would go on for ever
+                raise RequestFailedError(f"{source} ended after {len(data)} of {size} bytes")
+            data += piece
         self._execute(f"rm {packed}", limit, None)
         goal = Path(target_dir)
         goal.mkdir(parents=True, exist_ok=True)
