@@ -79,8 +79,7 @@ def everything(repo: Path, *, again: bool) -> list[str]:
     with tempfile.TemporaryFile(buffering=0) as output, ThreadPoolExecutor(1) as beside:
 
         def units() -> list[str]:
-            checks = unit_tests(BESIDE, again=again, output=output)
-            return [name for name, check in checks.items() if check() != 0]
+            return perform(unit_tests(BESIDE, again=again, output=output), output)
 
         def show(_: object) -> None:
             output.seek(0)
@@ -135,11 +134,11 @@ def unit_tests(
     return {f"unit tests, {each.label}": on(each) for each in interpreters()}
 
 
-def perform(checks: dict[str, Callable[[], int]]) -> list[str]:
+def perform(checks: dict[str, Callable[[], int]], output: IO[bytes] | None = None) -> list[str]:
     """Run checks one after the other, all of them; returns the names of those that failed."""
     failed = []
     for name, check in checks.items():
-        say(name)
+        say(name, output)
         if check() != 0:
             failed.append(name)
     return failed
