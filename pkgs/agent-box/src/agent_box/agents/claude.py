@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, state_directory, valid_uuid
 from agent_box.agents.jsonfile import (
-    NOTHING,
     Member,
     Setting,
     Unfit,
     holds_something,
+    left_empty,
     merge_json,
     read_json,
 )
@@ -96,8 +96,8 @@ class Claude(Agent):
         # resume it nor begin it.
         place = _config_directory(ctx) / "projects", ctx.entry.working_directory
         transcript = _usual(*place, ctx.record.launch_id)
-        with contextlib.suppress(OSError), transcript.open("rb") as file:
-            if file.read(1) in NOTHING:
+        if left_empty(transcript):
+            with contextlib.suppress(OSError):
                 transcript.unlink()
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:

@@ -127,17 +127,26 @@ def append_toml_table(path: Path, keys: tuple[str, str], body: dict[str, str]) -
     return edit(path, change)
 
 
-NOTHING = (b"", b"\0")
+_EMPTY = (b"", b"\0")
 """First byte of a file that a power cut has left without its content."""
+
+
+def left_empty(path: Path) -> bool:
+    """Return whether `path` is a file that a power cut has left without its content."""
+    return _first_byte(path) in _EMPTY
 
 
 def holds_something(path: Path) -> bool:
     """Return whether `path` is a file that can be read, with anything in it."""
+    return _first_byte(path) not in (None, *_EMPTY)
+
+
+def _first_byte(path: Path) -> bytes | None:
     try:
         with path.open("rb") as file:
-            return file.read(1) not in NOTHING
+            return file.read(1)
     except OSError:
-        return False
+        return None
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
