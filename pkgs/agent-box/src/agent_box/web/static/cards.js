@@ -1,14 +1,12 @@
 // The cards of the settings page. Each fills its section and keeps it up to date.
 import { ago, base, call, h, iconButton, run, size, span, tilde, toast, when } from "./core.js";
 import { add } from "./add.js";
-import { act, close, form, logs, rename, transcript } from "./dialogs.js";
+import { act, close, form, logs, path, rename, transcript } from "./dialogs.js";
 import { icon, stateIcon } from "./icons.js";
 import { follow, ordered } from "./live.js";
 import { loading, rows, table } from "./tables.js";
 import { choose } from "./upload.js";
 import { word } from "./work.js";
-
-const path = (name) => `sessions/${encodeURIComponent(name)}`;
 
 export function sessions(section, head) {
   head.append(
@@ -25,7 +23,7 @@ export function sessions(section, head) {
       h("td", { class: "do" },
         live ? iconButton("restart", `Restart ${name}`, doing("restart", "restarted")) : view.state === "unmanaged" ? null : iconButton("play", `Start ${name}`, doing("start", "started")),
         iconButton("log", `Log of ${name}`, () => logs(view)),
-        view.id && view.agent !== "shell" ? h("a", { class: "icon-button", href: `${base}/api/${path(name)}/transcript`, "aria-label": `Transcript of ${name}`, title: `Transcript of ${name}`, onclick: (event) => transcript(event, name) }, icon("download")) : null,
+        view.id && view.agent !== "shell" ? h("a", { class: "icon-button", href: `${base}/api/${path(name, "transcript")}`, "aria-label": `Transcript of ${name}`, title: `Transcript of ${name}`, onclick: (event) => transcript(event, name) }, icon("download")) : null,
         view.id ? iconButton("edit", `Rename ${name}`, () => rename(view)) : null,
         iconButton("close", `Stop or remove ${name}`, () => close(view))));
   };

@@ -1,6 +1,6 @@
 // The conversation of a session to read: what was said and done, from the agent's own transcript.
 import { base, Failure, h, read } from "./core.js";
-import { open } from "./dialogs.js";
+import { open, path } from "./dialogs.js";
 
 /** Bytes from the end of a transcript that are looked at, and turns that are shown. */
 const TAIL = 4 << 20, MOST = 400;
@@ -42,7 +42,7 @@ function parse(lines) {
 async function load(name) {
   let answer;
   try {
-    answer = await fetch(`${base}/api/sessions/${encodeURIComponent(name)}/transcript`, { cache: "no-store", headers: { Accept: "application/json", Range: `bytes=-${TAIL}` } });
+    answer = await fetch(`${base}/api/${path(name, "transcript")}`, { cache: "no-store", headers: { Accept: "application/json", Range: `bytes=-${TAIL}` } });
   } catch {
     throw new Failure("offline", "The box cannot be reached.", 0);
   }

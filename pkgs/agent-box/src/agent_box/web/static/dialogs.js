@@ -1,7 +1,9 @@
 // Dialogs that several pages share: ask, rename, logs.
 import { base, call, Failure, h, run, say, toast } from "./core.js";
 
-const path = (name, verb = "") => `sessions/${encodeURIComponent(name)}${verb && `/${verb}`}`;
+/** What the API calls a session, or something to do with it. */
+export const path = (name, verb = "") => `sessions/${encodeURIComponent(name)}${verb && `/${verb}`}`;
+
 let count = 0;
 
 /** Open a dialog with a heading; it is gone when closed. */
