@@ -80,7 +80,7 @@ guard.protect_group(group)
 below = group / "below"
 below.mkdir()
 # Not a child of ours: what a container's processes are like.
-script = "echo $$ >$0/cgroup.procs; setsid -f sleep 600 >/dev/null; pgrep -n -x sleep"
+script = "echo $$ >$0/cgroup.procs; setsid -f sh -c 'echo $$; exec sleep 600 >/dev/null'"
 print(subprocess.check_output(["sh", "-c", script, str(below)], text=True).strip(), flush=True)
 time.sleep(600)
 """
