@@ -14,12 +14,12 @@ echo, before a request goes to the supervisor and after its answer has come. A r
 announced and not answered may have been carried out or not; what the disk says after the cut is
 the truth about it from then on.
 
-A **receipt** is a line of a transcript (`~/.claude/projects/*/ID.jsonl`) that holds the prompt. The
-agent writes it and leaves it to the kernel when it reaches the disk, as the real one does: that
-nothing is told to be delivered whose receipt a cut can still take back is up to agent-box. The
-agent here is a few lines of shell, since Python takes seconds to start under emulation; like the
-real one and like the stub it refuses to resume what it does not know, and to begin what is there
-already, be it empty.
+A **receipt** is the prompt in what its agent keeps of a conversation: claude's transcript, codex's
+rollout, opencode's database, pi's session file. The agent writes it and leaves it to the kernel
+when it reaches the disk, as the real one does: that nothing is told to be delivered whose receipt
+a cut can still take back is up to agent-box. The agents here are a few lines of shell, since Python
+takes seconds to start under emulation; like the real ones and like the stub they refuse to resume
+what they do not know, and claude to begin what is there already, be it empty.
 
 Eighteen cuts end QEMU (QMP quit) while alice's home is on a `LossyDisk`: of what was not flushed, a
 random part is lost, which a disk of QEMU's own would keep. The next life is a frozen guest once
@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent_box_harness import churn, outside, plugin
+from agent_box_harness import brief_agents, churn, outside, plugin
 from agent_box_harness.boots import boot_for
 from agent_box_harness.box import Box
 from agent_box_harness.guest.initrd import GATEWAY
@@ -59,28 +59,6 @@ if TYPE_CHECKING:
 USER = "alice"
 DISK = 48 << 20
 """Bytes; a home with a few transcripts needs little."""
-AGENT = """\
-#!/bin/sh
-id='' resumes='' prompt=''
-while [ $# -gt 0 ]; do
-  case $1 in
-    --session-id) id=$2 ;;
-    --resume) id=$2 resumes=yes ;;
-    --) prompt=$2; break ;;
-  esac
-  shift
-done
-transcript=$HOME/.claude/projects/-home-alice/$id.jsonl
-if [ -n "$resumes" ] && [ ! -e "$transcript" ]; then echo "nothing known of $id"; exit 1; fi
-if [ -z "$resumes" ] && [ -e "$transcript" ]; then echo "$id is in use"; exit 1; fi
-case $prompt in
-  'kickoff of '*)
-    printf '{"type":"user","message":{"role":"user","content":"%s"}}\\n' "$prompt" \\
-      >>"$transcript" ;;
-esac
-echo "at work: $prompt"
-exec cat
-"""
 SEEDED = {"main"}
 CUTS, EARLY = 18, 8
 """Cuts of one disk, and how many of them come while the box recovers from the one before."""
@@ -139,7 +117,7 @@ def test_power_cuts(
             else:
                 _settled(box, witness)
                 steps = rng.randint(LEAST, MOST)
-                witness.churn(f"c{cut}", rng.randrange(1 << 32), box.time_factor * 30)
+                witness.churn(f"c{cut}", rng.randrange(1 << 32), cut, box.time_factor * 30)
                 assert witness.wait(steps, box.time_factor * 30), "the workers are stuck"
                 time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
                 moment = f"{steps} steps into the churn"
@@ -155,8 +133,9 @@ def test_power_cuts(
             )
         _settled(box, witness)
         measured("a cut and what follows", (time.monotonic() - began) / CUTS)
-        print(f"{ledger.answers} acknowledged operations")
+        print(f"{ledger.answers} acknowledged operations; prompts proven: {_proven(ledger)}")
         assert ledger.answers >= CUTS - EARLY
+        assert all(ledger.proven.values())
 
 
 @pytest.mark.needs("power-cut", "network")
@@ -172,7 +151,7 @@ def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], No
         _await_orders(box)
         _attend(box, witness)
         for cut in (1, 2):
-            witness.churn(f"b{cut}", rng.randrange(1 << 32), box.time_factor * 30)
+            witness.churn(f"b{cut}", rng.randrange(1 << 32), cut, box.time_factor * 30)
             assert witness.wait(rng.randint(LEAST, MOST), box.time_factor * 30), (
                 "the workers are stuck"
             )
@@ -188,6 +167,7 @@ def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], No
             _attend(box, witness)
             _settled(box, witness)
             measured(f"cut {cut}: power-on to all sessions at work", time.monotonic() - began)
+        print(f"prompts proven: {_proven(ledger)}")
     assert box.wait_ready() == "running"
 
 
@@ -227,19 +207,13 @@ def _next_life(box: Box, disk: LossyDisk, witness: Witness) -> str:
 
 def _furnish(box: Box) -> None:
     """Put into alice's home, for good, what the scenario needs there."""
-    box.sign_in(USER, "claude")
-    box.as_user(USER, "mkdir -p .claude/projects/-home-alice").check()
+    brief_agents.furnish(box, USER)
     box.succeed("sync")
 
 
 def _install(box: Box) -> None:
-    """Put the agent into the place of claude, and the program that obeys the witness."""
-    command = box.agent_link("claude")
-    box.succeed(
-        "cat >/opt/brief-agent; chmod 755 /opt/brief-agent; "
-        f"mkdir -p {Path(command).parent}; ln -sfn /opt/brief-agent {command}",
-        stdin=AGENT,
-    )
+    """Put the agents into the places of the real ones, and the program that obeys the witness."""
+    brief_agents.install(box)
     box.write_file(CHURN, Path(churn.__file__).read_bytes(), mode=0o755)
 
 
@@ -289,9 +263,8 @@ def _settled(box: Box, witness: Witness) -> None:
     box.wait_for("all sessions to run", listed, timeout=20)
 
     def delivered() -> bool:
-        receipts = _receipts(box)
-        assert [prompt for prompt in receipts if receipts.count(prompt) > 1] == []
-        return {f"kickoff of {name}" for name in ledger.listed} <= set(receipts)
+        assert ledger.compare_receipts(witness.receipts(box.time_factor * 30)) == []
+        return not ledger.missing
 
     box.wait_for("a receipt of each kickoff prompt", delivered, timeout=20)
     assert listed()
@@ -299,18 +272,8 @@ def _settled(box: Box, witness: Witness) -> None:
     assert outside.panes(box, USER).keys() == ledger.listed.keys() | SEEDED
 
 
-def _receipts(box: Box) -> list[str]:
-    """Every kickoff prompt in any transcript, as often as it stands there."""
-    text = box.succeed(f"cat {box.home(USER)}/.claude/projects/*/*.jsonl 2>/dev/null || true")
-    prompts = []
-    for line in text.splitlines():
-        try:
-            content = json.loads(line)["message"]["content"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        if str(content).startswith("kickoff of "):
-            prompts.append(str(content))
-    return prompts
+def _proven(ledger: Ledger) -> str:
+    return ", ".join(f"{agent} {len(names)}" for agent, names in ledger.proven.items())
 
 
 def _random(part: int) -> random.Random:

@@ -105,7 +105,7 @@ def test_formatted_disk_has_a_file_system() -> None:
 def _ledger(*steps: tuple[str, str, str]) -> Ledger:
     ledger = Ledger()
     for step, op, name in steps:
-        told = {"step": step, "op": op, "name": name, "id": f"id of {name}"}
+        told = {"step": step, "op": op, "name": name, "id": f"id of {name}", "agent": "pi"}
         ledger.take({**told, "code": "conflict", "error": "no"})
     return ledger
 
@@ -153,12 +153,26 @@ def test_an_internal_error_leaves_it_open(found: dict[str, str]) -> None:
     assert ledger.compare(found) == []
 
 
+def test_receipts_are_held_against_what_is_listed() -> None:
+    ledger = _ledger(*ADDED)
+    assert ledger.compare_receipts([]) == []
+    assert ledger.missing == {"one"}
+    receipt = ("pi", "[agent-box session x] kickoff of one")
+    assert ledger.compare_receipts([receipt]) == []
+    assert ledger.missing == set()
+    assert ledger.proven["pi"] == {"one"}
+    assert "2 times" in ledger.compare_receipts([receipt] * 2)[0]
+    assert "not for it" in ledger.compare_receipts([("codex", receipt[1])])[0]
+    # What was there once and is not any more is missing.
+    assert ledger.missing == {"one"}
+
+
 def test_witness_answers_after_it_has_taken_note() -> None:
     ledger = Ledger()
     with Witness(ledger) as witness:
         with socket.create_connection(("127.0.0.1", witness.port)) as sock:
             lines = sock.makefile("r")
-            step = {"step": "asks", "op": "add", "name": "one"}
+            step = {"step": "asks", "op": "add", "name": "one", "agent": "pi"}
             sock.sendall(json.dumps(step).encode() + b"\n")
             assert lines.readline() == "\n"
             assert ledger.unanswered == {"one": "add"}

@@ -11,12 +11,14 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
+from agent_box_harness.churn import AGENTS, KICKOFF
 from agent_box_harness.errors import RequestFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Ledger:
@@ -32,12 +34,20 @@ class Ledger:
         self.refused: list[str] = []
         """Answers that say that a request made no sense, which none of ours does."""
         self.answers = 0
+        self.agents: dict[str, str] = {}
+        """Name -> agent of every session that was ever asked for."""
+        self.proven: dict[str, set[str]] = {agent: set() for agent in AGENTS}
+        """Agent -> names of the sessions whose kickoff prompt was ever found where it keeps it."""
+        self.missing: set[str] = set()
+        """Names of the listed sessions that had no receipt when last compared."""
 
     def take(self, step: Mapping[str, Any]) -> None:
         """Take one step of `churn.py` into account."""
         name, op = str(step["name"]), str(step["op"])
         if step["step"] == "asks":
             self.unanswered[name] = op
+            if op == "add":
+                self.agents[name] = str(step["agent"])
             return
         if step["step"] == "refused":
             # An internal error (a machine too busy to answer in time) tells nothing about what
@@ -74,6 +84,25 @@ class Ledger:
         self.unanswered.clear()
         return wrong
 
+    def compare_receipts(self, receipts: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what is wrong with the receipts (agent, text) that were found, in sentences."""
+        found: Counter[tuple[str, str]] = Counter()
+        wrong = []
+        for agent, text in receipts:
+            name = text.rpartition(KICKOFF)[2]
+            found[agent, name] += 1
+            if self.agents.get(name) != agent:
+                wrong.append(f"{agent} was given a prompt that is not for it: {text}")
+        wrong += [
+            f"{agent} was given the prompt of {name} {count} times"
+            for (agent, name), count in found.items()
+            if count > 1
+        ]
+        self.missing = {name for name in self.listed if (self.agents.get(name), name) not in found}
+        for name in self.listed.keys() - self.missing:
+            self.proven[self.agents[name]].add(name)
+        return wrong
+
 
 class Witness:
     """Talks with `churn.py` and keeps its `ledger`. Use it as a context manager."""
@@ -100,22 +129,35 @@ class Witness:
 
     def ask(self, op: str, seconds: float, **args: Any) -> dict[str, Any]:
         """Ask the supervisor in the machine something, once it is there; return the result."""
-        with self._changed:
-            self._answer = ""
-            self._order({"op": op, "args": args}, seconds)
-            if not self._changed.wait_for(lambda: self._answer, seconds):
-                raise RequestFailedError(f"the supervisor did not answer `{op}` in {seconds:g} s")
-            answer = json.loads(self._answer)
+        answer = self._question({"op": op, "args": args}, f"`{op}`", seconds)
         if not answer["ok"]:
             raise RequestFailedError(f"`{op}` was refused: {answer['error']['message']}")
         result: dict[str, Any] = answer["result"]
         return result
 
-    def churn(self, prefix: str, seed: int, seconds: float) -> None:
-        """Let the workers loose on the listed sessions and on their own, called `prefix`-…."""
+    def receipts(self, seconds: float) -> list[tuple[str, str]]:
+        """Return agent and text of each kickoff prompt in what agents store, however often."""
+        answer = self._question({"receipts": True}, "the question for receipts", seconds)
+        return [(agent, text) for agent, text in answer["receipts"]]
+
+    def churn(self, prefix: str, seed: int, first: int, seconds: float) -> None:
+        """Let the workers loose on the listed sessions and on their own, called `prefix`-….
+
+        The `first` of their sessions says which agent has its turn.
+        """
         with self._changed:
             names = list(self.ledger.listed)
-            self._order({"prefix": prefix, "seed": seed, "names": names}, seconds)
+            order = {"prefix": prefix, "seed": seed, "names": names, "first": first}
+            self._order(order, seconds)
+
+    def _question(self, order: Mapping[str, Any], what: str, seconds: float) -> dict[str, Any]:
+        with self._changed:
+            self._answer = ""
+            self._order(order, seconds)
+            if not self._changed.wait_for(lambda: self._answer, seconds):
+                raise RequestFailedError(f"{what} was not answered in {seconds:g} s")
+            answer: dict[str, Any] = json.loads(self._answer)
+        return answer
 
     def _order(self, order: Mapping[str, Any], seconds: float) -> None:
         if not self._changed.wait_for(lambda: self._orders, seconds) or self._orders is None:

@@ -167,6 +167,19 @@ def test_commands_alone_are_no_delivery(ctx):
     assert AGENT.conversation(ctx) == LAUNCH
 
 
+def test_the_first_line_alone_is_no_delivery(ctx):
+    # What a power cut may leave of a transcript that had just begun.
+    path = transcript(ctx, LAUNCH)
+    whole = path.read_bytes()
+    for length in (whole.index(b"\n") + 1, whole.index(b"\n") + 20):
+        path.write_bytes(whole[:length])
+        assert AGENT.conversation(ctx) is None
+        assert AGENT.launch(ctx, "the task").delivers_prompt
+        assert not AGENT.launch(ctx, None).resumes
+    path.write_bytes(whole)
+    assert AGENT.conversation(ctx) == LAUNCH
+
+
 def test_after_clear_the_new_conversation_is_resumed_in_silence(ctx):
     transcript(ctx, LAUNCH)
     transcript(ctx, OTHER, COMMAND)

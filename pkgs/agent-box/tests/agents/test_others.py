@@ -289,7 +289,10 @@ def test_opencode_provider(ctx, tmp_path):
 def pi_file(ctx, identity, folder="--home-alice-work--"):
     path = ctx.user.home / ".pi" / "agent" / "sessions" / folder / f"2026_{identity}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
+    header = {"type": "session", "id": identity, "cwd": "/home/alice/work"}
+    message = {"type": "message", "message": {"role": "user", "content": "look"}}
+    path.write_text(f"{json.dumps(header)}\n{json.dumps(message)}\n")
+    return path
 
 
 def test_pi_starts_and_resumes_by_our_id(ctx):
@@ -313,6 +316,23 @@ def test_pi_starts_and_resumes_by_our_id(ctx):
     again = PI.launch(ctx, None)
     assert again.argv == [*launch.argv[:4], "--session-id", LAUNCH, RESUME_STEER]
     assert again.resumes
+
+
+def test_pi_description_alone_is_no_delivery(ctx):
+    """pi writes it first: a power cut may leave it, or half of what follows."""
+    path = pi_file(ctx, LAUNCH)
+    whole = path.read_bytes()
+    description = whole.index(b"\n") + 1
+    for length in (0, 10, description, description + 30):
+        path.write_bytes(whole[:length])
+        assert PI.conversation(ctx) is None
+        again = PI.launch(ctx, "look")
+        assert again.argv[-3:] == ["--session-id", LAUNCH, "look"]
+        assert again.delivers_prompt
+        assert not again.resumes
+        assert PI.launch(ctx, None).argv[-2:] == ["--session-id", LAUNCH]
+    path.write_bytes(whole)
+    assert PI.conversation(ctx) == LAUNCH
 
 
 @pytest.mark.parametrize("prompt", ["@README.md is wrong", "--help", "- a list"])

@@ -300,37 +300,32 @@ def _usual(projects: Path, directory: str, conversation: str) -> Path:
 
 
 def _spoken(transcript: Path) -> bool:
-    """Return whether a transcript holds more than commands that claude ran by itself."""
+    """Return whether a transcript holds words, not only commands that claude ran by itself.
+
+    Nor is the line with which it begins a message: a power cut may have left that one alone.
+    """
     if transcript in _known_spoken:
         return True
-    commands = False
-    try:
-        with transcript.open("rb") as file:
-            for line in itertools.islice(file, _SCAN_LINES):
-                kind = _speech(line)
-                if kind == "words":
-                    _known_spoken.add(transcript)
-                    return True
-                commands = commands or kind == "command"
-    except OSError:
-        return False
-    return not commands
+    with contextlib.suppress(OSError), transcript.open("rb") as file:
+        if any(map(_is_speech, itertools.islice(file, _SCAN_LINES))):
+            _known_spoken.add(transcript)
+            return True
+    return False
 
 
-def _speech(line: bytes) -> str | None:
+def _is_speech(line: bytes) -> bool:
     if b'"assistant"' not in line and b'"user"' not in line:
-        return None
+        return False
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return None
+        return False
     if not isinstance(record, dict) or record.get("type") not in ("assistant", "user"):
-        return None
+        return False
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    if record["type"] == "user" and isinstance(content, str) and content.startswith(_COMMANDS):
-        return "command"
-    return "words"
+    command = isinstance(content, str) and content.startswith(_COMMANDS)
+    return record["type"] == "assistant" or not command
 
 
 def _read_short(path: Path) -> str:

@@ -1,17 +1,21 @@
 """pi: argv, session files, providers.
 
 Observed with 1.6.0 and 0.80.2. It takes our id for its conversation, so that the same argv starts
-and resumes; the file `sessions/<directory>/<time>_<id>.jsonl` appears with the first message.
+and resumes; the file `sessions/<directory>/<time>_<id>.jsonl` appears with the first message, which
+is written behind a description of the session.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 import re
 from pathlib import Path
 
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
-from agent_box.agents.jsonfile import holds_something, read_json
+from agent_box.agents.jsonfile import read_json
 from agent_box.agents.prompts import choose, knobs
 from agent_box.agents.providers import in_environment
 from agent_box.agents.screen import has, last_words, tail
@@ -20,6 +24,8 @@ from agent_box.agents.screen import has, last_words, tail
 _RULE = re.compile("\N{BOX DRAWINGS LIGHT HORIZONTAL}{10}")
 _REFUSED = re.compile(r"Error: (401\b|403\b|No API key)")
 _EXTENSION = Path(__file__).with_name("plugins") / "pi.js"
+# Lines of a session file that are read in search of a message: it stands near the beginning.
+_SCAN_LINES = 400
 _NO_MODEL = re.compile(r"\d+\.\d%/0 \(auto\)\s")
 
 
@@ -107,10 +113,23 @@ def _file(ctx: Context, identity: str) -> Path | None:
     for directory in (folder, sessions):
         try:
             paths = (path for path in directory.iterdir() if path.name.endswith(ending))
-            return next(filter(holds_something, paths))
+            return next(filter(_spoken, paths))
         except (OSError, StopIteration):
             continue
     return None
+
+
+def _spoken(path: Path) -> bool:
+    """Return whether a session file holds more than what describes the session."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        for line in itertools.islice(file, _SCAN_LINES):
+            if b'"user"' not in line and b'"assistant"' not in line:
+                continue
+            with contextlib.suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and record.get("type") == "message":
+                    return True
+    return False
 
 
 def _folder(directory: str) -> str:
