@@ -76,6 +76,9 @@ def test_argv_environment_and_signals(tmp_path, spec, notify):
     assert cwd == str(tmp_path)
     (tmp_path / "own").write_text("B=of this session\n")
     assert json.loads(launch(tmp_path, spec).stdout)[1]["B"] == "of this session"
+    # What a supervisor of before an upgrade writes in the moment of the switch.
+    spec["envFile"] = spec.pop("envFiles")[0]
+    assert json.loads(launch(tmp_path, spec).stdout)[1]["B"] == "from the file"
     told = json.loads(notify.recv(65536))
     assert told == {"event": "exec", "cgroup": False, "id": "ID", "launch": "L1", "pid": pid}
     assert not (tmp_path / "failed").exists()

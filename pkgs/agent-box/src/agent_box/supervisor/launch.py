@@ -77,7 +77,8 @@ def _environment(spec: dict[str, Any]) -> dict[str, str]:
 
     env = dict(os.environ)
     env.update(spec["env"])
-    for path in spec["envFiles"]:
+    # One file only, in what a supervisor of before an upgrade writes.
+    for path in spec.get("envFiles") or [spec["envFile"]]:
         try:
             env.update(envfile.read(path))
         except (AgentBoxError, OSError, ValueError) as error:
