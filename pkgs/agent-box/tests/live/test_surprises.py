@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shutil
 import signal
+import threading
 from pathlib import Path
 
 import pytest
+
+from agent_box.control_client import Client, SupervisorDown
 
 
 @pytest.mark.parametrize(("command", "state"), [("abandon 0", "stopped"), ("abandon 3", "running")])
@@ -112,3 +118,35 @@ def test_a_stopped_program_can_be_removed(box):
     os.kill(view["pid"], signal.SIGSTOP)
     box.call("rm", name="one")
     box.until(lambda: not Path(f"/proc/{view['pid']}").exists())
+
+
+def test_running_is_said_with_the_process(make_box):
+    """The launcher may be heard before a slow tmux has told which process it started."""
+    box = make_box()
+    slow = box.root / "slow-tmux"
+    slow.write_text(
+        '#!/bin/sh\ncase "$*" in *list-panes*) sleep 0.3 ;; esac\nexec '
+        f'{shutil.which("tmux")} "$@"\n'
+    )
+    slow.chmod(0o755)
+    document = json.loads(box.config_path.read_text())
+    document["programs"]["tmux"] = str(slow)
+    box.config_path.write_text(json.dumps(document))
+    box.start()
+    views: list[dict] = []
+
+    def hear() -> None:
+        with contextlib.suppress(SupervisorDown), Client(box.run_dir, 60.0) as client:
+            views.extend(
+                event["session"] for event in client.subscribe() if event.get("event") == "session"
+            )
+
+    threading.Thread(target=hear, daemon=True).start()
+    box.call("add", name="one", wait=False)
+    waited = box.call("wait", name="one", states=["running"], timeout=20)["session"]
+    assert waited["pid"] is not None
+    os.kill(waited["pid"], signal.SIGKILL)
+    box.until(lambda: any(view["pid"] not in (None, waited["pid"]) for view in views))
+    seen = [*views, *box.sessions().values()]
+    assert [view for view in seen if view["state"] == "running" and view["pid"] is None] == []
+    assert "starting" in {view["state"] for view in views}

@@ -54,7 +54,8 @@ class Session:
     namesake: Pane | None = None
     """Another tmux session that has this one's name."""
     unseen: bool = False
-    """Whether it was started and tmux has not told of its pane since: it may well be there."""
+    """Whether it is started and tmux has not told of its pane since: it may well be there. Until
+    then it is not called running, since nobody could say which process that is."""
     blocked: bool = False
     """Whether it failed because of its namesake."""
     failures: int = 0
@@ -102,7 +103,7 @@ class Session:
         """The word that every surface shows."""
         if self.entry.stopped or self.phase is Phase.PARKED:
             return "stopped"
-        if self.phase is Phase.IDLE:
+        if self.phase is Phase.IDLE or (self.phase is Phase.RUNNING and self.unseen):
             return "starting"
         if self.phase is Phase.RUNNING and self.attention:
             return "waiting"
@@ -131,13 +132,15 @@ class Session:
         """Return what `ls` and the events show."""
         last = self.record.exits[-1] if self.record.exits else None
         reason = self.attention if self.state == "waiting" else self.reason
+        # Until it is told how it ended its process is still the one that ran.
+        runs = self.alive or self.state in ("running", "waiting")
         return {
             "name": self.name,
             "agent": self.entry.agent,
             "state": self.state,
             "reason": reason if self.state not in ("stopped", "starting") else None,
             "id": self.record.id,
-            "pid": self.pane.pid if self.pane is not None and self.alive else None,
+            "pid": (self.pane.pid or None) if self.pane is not None and runs else None,
             "workingDirectory": self.entry.working_directory,
             "promptPending": self.prompt_pending,
             "restarts": self.record.restarts,

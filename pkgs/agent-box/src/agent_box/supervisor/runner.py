@@ -263,22 +263,28 @@ class Supervisor(Intake):
         """Start a session; its lock is held by the caller."""
         if session.entry.stopped:
             return
-        await self.lifecycle.start(session, pane)
-        # The launcher may have been heard before tmux: then it is running by now.
+        # From now on the launcher may be heard before tmux has told the process. A tmux that is too
+        # slow to answer has not lost what it was told to start.
+        session.unseen = True
+        try:
+            await self.lifecycle.start(session, pane)
+        except BaseException:
+            session.unseen = False
+            raise
         if session.phase not in LIVING:
+            session.unseen = False
             if session.next_retry_at is not None:
                 # It was postponed.
                 delay = max(0.0, session.next_retry_at - time.time())
                 asyncio.get_running_loop().call_later(delay + 0.01, self.wake)
             return
-        # A tmux that is too slow to answer now has not lost what it was told to start.
-        session.unseen = True
         panes = await self.tmux.panes()
         session.unseen = False
         session.pane = next((p for p in panes.values() if p.session_id == session.id), None)
         if session.pane is not None and self.sessions.get(session.name) is session:
             self.watchers.follow(session, session.pane)
             asyncio.get_running_loop().call_later(STARTED, self._presume_started, session)
+        self.publish()
         self.attention.schedule(session)
         self.prompts.started(session)
 
