@@ -27,6 +27,10 @@ COLUMNS, LINES = 200, 50
 """Size of a session nobody looks at: wide enough that sign-in URLs do not wrap."""
 
 
+TITLE = 200
+"""Columns read of a title."""
+
+
 class TmuxError(Exception):
     """tmux refused a command."""
 
@@ -64,6 +68,10 @@ class Pane:
     """The agent-box id that the session was started for; None for a foreign session."""
     launch: str | None
     """Identifies the launch, so that a later one is told from this one."""
+    bell: int = 0
+    """Unix time of the last bell in its window, in seconds; 0 before the first."""
+    title: str = ""
+    """What the program calls the pane; the host's name at first."""
     lost: bool = False
     """The agent's pane is gone, while other windows keep the session open."""
 
@@ -86,6 +94,9 @@ _FORMAT = "|".join(
         "@agent-box-id",
         "@agent-box-pane",
         "@agent-box-launch",
+        "@agent-box-bell",
+        # Anything may be in it.
+        f"={TITLE};s/[|]/ /:pane_title",
         "session_id",
         "session_name",
     )
@@ -274,6 +285,10 @@ class Tmux:
         """Rename the session of `pane`; its processes' environment keeps the old name."""
         await self.run("rename-session", "-t", pane.session_key, new)
 
+    async def pipe(self, pane: Pane, command: str) -> None:
+        """Have the shell run `command`, one of ours, with all further output of `pane`."""
+        await self.run("pipe-pane", "-O", "-t", pane.pane, command)
+
     async def capture(self, pane: str, history: int = 0) -> str:
         """Return the text of `pane` with up to `history` lines of scrollback before it."""
         return await self.run("capture-pane", "-p", "-J", "-S", str(-history), "-t", pane)
@@ -314,10 +329,11 @@ def _parse_panes(text: str) -> dict[str, Pane]:
     """Return what `list-panes -F _FORMAT` printed, one pane a session."""
     found: dict[str, Pane] = {}
     for line in text.splitlines():
-        fields = line.split("|", 11)
-        if len(fields) != 12:
+        fields = line.split("|", 13)
+        if len(fields) != 14:
             continue
-        pane, pid, dead, code, signo, attached, activity, ours, main, launch, key, name = fields
+        pane, pid, dead, code, signo, attached, activity, ours, main = fields[:9]
+        launch, bell, title, key, name = fields[9:]
         lost = bool(ours) and pane != main
         known = found.get(name)
         if known is not None and (lost or not known.lost):
@@ -335,6 +351,9 @@ def _parse_panes(text: str) -> dict[str, Pane]:
             activity=int(activity or 0),
             session_id=ours or None,
             launch=launch or None,
+            # The user may set the option, too.
+            bell=int(bell) if bell.isascii() and bell.isdigit() else 0,
+            title=title,
             lost=lost,
         )
     return found

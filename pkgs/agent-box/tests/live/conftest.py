@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import pwd
+import queue
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +27,16 @@ STUB = HERE / "stub_claude.py"
 PROGRAM = (
     "#!{python} -I\nimport sys\nsys.path.insert(0, {src!r})\nfrom {module} import main\nmain()\n"
 )
+
+AIDER = """\
+#!/bin/sh
+stty -echo
+echo "aider was told: $*"
+while read -r line; do
+  case $line in "run "*) eval "${line#run }" ;; *) printf "$line" ;; esac
+done
+"""
+"""A program that runs or puts out, escapes interpreted, what it is told."""
 
 
 class LiveBox:
@@ -56,6 +68,8 @@ class LiveBox:
         self.package = package
         self.launch = self.program("launch", "agent_box.supervisor.launch")
         self.supervise = self.program("supervise", "agent_box.supervisor.main")
+        (self.root / "bin").mkdir(exist_ok=True)
+        self.program("bin/agent-box-hook", "agent_box.agents.hook")
 
     def program(self, name: str, module: str) -> Path:
         path = self.root / name
@@ -67,6 +81,20 @@ class LiveBox:
     def install_agent(self) -> None:
         self.claude.write_text(f"#!{sys.executable} -IS\n" + STUB.read_text())
         self.claude.chmod(0o755)
+
+    def install_fifth_agent(self) -> None:
+        """Add an agent that the runtime does not know: one file in its package, one of the box."""
+        package = self.root / "package"
+        shutil.copytree(self.package / "src", package / "src")
+        shutil.copy(HERE / "adapter_aider.py", package / "src/agent_box/agents/aider.py")
+        self.use_package(package)
+        program = self.root / "aider"
+        program.write_text(AIDER)
+        program.chmod(0o755)
+        document = json.loads(self.config_path.read_text())
+        document["programs"]["launch"] = str(self.launch)
+        document["agents"]["aider"] = {"command": str(program)}
+        self.config_path.write_text(json.dumps(document))
 
     def write_config(self, seed: dict) -> None:
         document = {
@@ -93,7 +121,7 @@ class LiveBox:
             "AGENT_BOX_CONFIG": str(self.config_path),
             "TMUX_TMPDIR": str(self.run_dir),
             "HOME": str(self.home),
-            "PATH": os.environ["PATH"],
+            "PATH": f"{self.root}/bin:{os.environ['PATH']}",
             "SHELL": "/bin/sh",
             "LANG": "C.UTF-8",
         }
@@ -255,9 +283,45 @@ def _kill_ours(pid: int, root: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+class Listener:
+    """Hears what the supervisor tells, without ever asking it."""
+
+    def __init__(self, box) -> None:
+        self.client = Client(box.run_dir, 60.0)
+        self.events: queue.Queue[dict] = queue.Queue()
+        self.last: dict | None = None
+        self.reasons: list[str] = []
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def _hear(self) -> None:
+        for event in self.client.subscribe():
+            if event.get("event") == "session":
+                self.events.put(event["session"])
+
+    def until(self, check, timeout: float = 15) -> dict:
+        """Return the first view that `check` accepts and that comes within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                view = self.events.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"not so after {timeout} s; last seen: {self.last}")
+            self.last = view
+            self.reasons += [view["reason"]] if view["reason"] else []
+            if check(view):
+                return view
+
+
 @pytest.fixture
 def make_box():
     """Return a maker of boxes that have not been started."""
+    with maker() as make:
+        yield make
+
+
+@contextlib.contextmanager
+def maker():
+    """Yield a maker of boxes that have not been started, and end them."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     made: list[LiveBox] = []
@@ -268,9 +332,11 @@ def make_box():
         made.append(box)
         return box
 
-    yield make
-    for box in made:
-        box.close()
+    try:
+        yield make
+    finally:
+        for box in made:
+            box.close()
 
 
 @pytest.fixture

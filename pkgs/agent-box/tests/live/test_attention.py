@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 
-from agent_box.control_client import Client
+from .conftest import Listener
 
 MARK = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
 QUESTION = f"print Do you want to proceed?\\n{MARK} 1. Yes\\n  2. No\\n\\nEsc to cancel"
-
-
-class Listener:
-    """Hears what the supervisor tells, without ever asking it."""
-
-    def __init__(self, box) -> None:
-        self.client = Client(box.run_dir, 60.0)
-        self.events: queue.Queue[dict] = queue.Queue()
-        threading.Thread(target=self._hear, daemon=True).start()
-
-    def _hear(self) -> None:
-        for event in self.client.subscribe():
-            if event.get("event") == "session":
-                self.events.put(event["session"])
-
-    def until(self, check, timeout: float = 15) -> dict:
-        """Return the first view that `check` accepts and that comes within `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while True:
-            view = self.events.get(timeout=max(0.01, deadline - time.monotonic()))
-            if check(view):
-                return view
 
 
 def test_a_question_long_after_the_start(box):

@@ -61,8 +61,8 @@ def test_signals_by_number_or_name(text, number):
     assert tmux._signal_number(text) == number
 
 
-def line(*, pane="%0", dead="0", code="", signo="", ours="", main="", key="$0", name="a"):
-    fields = [pane, "7", dead, code, signo, "0", "5", ours, main, "L", key, name]
+def line(*, pane="%0", dead="0", code="", signo="", ours="", main="", key="$0", name="a", bell=""):
+    fields = [pane, "7", dead, code, signo, "0", "5", ours, main, "L", bell, "title", key, name]
     return "|".join(fields)
 
 
@@ -70,8 +70,8 @@ def test_one_pane_a_session_and_the_agents_own_first():
     text = "\n".join(
         [
             line(pane="%1", ours="ID", main="%2"),
-            line(pane="%2", ours="ID", main="%2", dead="1", code="3"),
-            line(pane="%3", key="$1", name="b|c"),
+            line(pane="%2", ours="ID", main="%2", dead="1", code="3", bell="77"),
+            line(pane="%3", key="$1", name="b|c", bell="0x7"),
             line(pane="%4", key="$1", name="b|c"),
             line(pane="%5", key="$2", name="d", ours="ID2", main="%9"),
             "nonsense",
@@ -80,6 +80,7 @@ def test_one_pane_a_session_and_the_agents_own_first():
     found = tmux._parse_panes(text)
     assert list(found) == ["a", "b|c", "d"]
     assert (found["a"].pane, found["a"].code, found["a"].lost) == ("%2", 3, False)
+    assert (found["a"].bell, found["a"].title, found["b|c"].bell) == (77, "title", 0)
     assert (found["b|c"].pane, found["b|c"].session_id) == ("%3", None)
     assert found["d"].lost
     assert found["d"].ended

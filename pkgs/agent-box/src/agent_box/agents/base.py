@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from agent_box.agents.terminal import Terminal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -175,6 +177,8 @@ class Agent:
     """An agent CLI. The defaults suit a program without sign-in, prompt or memory."""
 
     name = ""
+    terminal = Terminal()
+    """What it tells through its terminal, for want of hooks."""
 
     def prepare(self, ctx: Context) -> None:
         """Write the first-run state that keeps dialogs away; only on difference, a few ms.

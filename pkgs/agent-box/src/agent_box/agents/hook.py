@@ -7,6 +7,8 @@ datagram that names the pane. How to call it:
 ``agent-box-hook``              by claude, which gives a JSON document on standard input
 ``agent-box-hook codex JSON``   by codex (its setting `notify`)
 ``agent-box-hook WORD``         by the plugins of the others
+``agent-box-hook output TOKEN`` by tmux, with the output of a pane on standard input: it is handed
+                                to the supervisor (see `supervisor.ears`)
 
 Claude moves on to a new conversation id by itself (on /clear, for one). At its SessionStart the
 hook also notes which id a launch is at now, in `~/.local/state/agent-box/live/<launch id>`.
@@ -72,19 +74,28 @@ def word_of_codex(document: dict[str, object]) -> str | None:
 
 def send(word: str, env: dict[str, str]) -> None:
     """Tell the supervisor, if this runs in a pane of the box and not in one of a nested tmux."""
-    import json
-    import socket
-
     from agent_box.naming import tmux_socket
 
     runtime, pane = env.get("TMUX_TMPDIR", ""), env.get("TMUX_PANE", "")
     server = env.get("TMUX", "").partition(",")[0]
     if not runtime or server != str(tmux_socket(Path(runtime))):
         return
+    _deliver(runtime, {"event": "signal", "pane": pane, "word": word})
+
+
+def hand_over(token: str, env: dict[str, str]) -> None:
+    """Give the supervisor the standard input, which is its pane's as `token` tells it."""
+    _deliver(env.get("TMUX_TMPDIR", ""), {"event": "output", "token": token}, 0)
+
+
+def _deliver(runtime: str, message: dict[str, str], *files: int) -> None:
+    import json
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.settimeout(1.0)
-        message = {"event": "signal", "pane": pane, "word": word}
-        sock.sendto(json.dumps(message).encode(), f"{runtime}/notify.sock")
+        sock.connect(f"{runtime}/notify.sock")
+        socket.send_fds(sock, [json.dumps(message).encode()], files)
 
 
 def _parse(text: str | bytes) -> dict[str, object]:
@@ -113,6 +124,8 @@ def main() -> int:
                 record(document, env.get("AGENT_BOX_SESSION_ID", ""), Path(env["HOME"]))
         elif words[0] == "codex":
             word = word_of_codex(_parse(words[-1]))
+        elif words[0] == "output":
+            hand_over(words[-1], env)
         elif words[0] in WORDS:
             word = words[0]
         if word is not None:

@@ -7,8 +7,9 @@ anything moves or somebody looks, and ever more seldom while nothing does. A scr
 has become quiet, a few times after a start, when agents put up their dialogs, when the bell rings,
 and when somebody asks.
 
-Notifications that programs send through their terminal (OSC 9, 777) end at tmux, which hands none
-on; and titles say nothing that the words of the agents do not.
+An agent without such words may tell through its terminal; its adapter says what that means
+(`agents.terminal`). Titles come with each look, so within two seconds while anything moves; a bell
+is told by a hook of tmux, at most once a second for each window; notifications are heard by `ears`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import TYPE_CHECKING
 
 from agent_box import agents
 from agent_box.agents import hook
+from agent_box.agents.terminal import clean
 from agent_box.config import SHELL
+from agent_box.supervisor.ears import meaning
 from agent_box.supervisor.model import Signal
 from agent_box.supervisor.reconcile import Phase
 from agent_box.tmux import TmuxError
@@ -29,6 +32,7 @@ from agent_box.tmux import TmuxError
 if TYPE_CHECKING:
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
+    from agent_box.tmux import Pane
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,9 @@ SETTLED = 1.0
 ANSWERED = 3.0
 """Seconds from the word of an agent that it asks something until output means that it goes on."""
 
+PACE = 1.0
+"""Seconds between two notifications of one session that are followed up."""
+
 QUIET = 3.0
 """Seconds without output after which an agent is idle, unless its screen asks for something. Those
 that work show that they do, several times a second."""
@@ -61,6 +68,8 @@ class Attention:
         self._timer: asyncio.TimerHandle | None = None
         self._looked: dict[str, int] = {}
         """Time of the last output at the last look, by session id."""
+        self._notices: dict[str, tuple[str, str] | None] = {}
+        """Sessions that have just notified of something, and what they have since."""
 
     def soon(self) -> None:
         """Look soon: something was done that may move an agent."""
@@ -86,7 +95,46 @@ class Attention:
         )
         if session is None or not isinstance(word, str) or word not in hook.WORDS:
             return
-        session.signal = Signal(word, time.time())
+        session.hooked = True
+        self._take(session, Signal(word, time.time()))
+
+    def notified(self, session: Session, text: str) -> None:
+        """Hear a notification that the program of a session sent through its terminal."""
+        word = meaning(session).notice(text)
+        if word is not None:
+            first = session.id not in self._notices
+            self._notices[session.id] = (word, text)
+            if first:
+                self._follow_up(session)
+
+    def _follow_up(self, session: Session) -> None:
+        notice = self._notices.pop(session.id)
+        if notice is not None:
+            self._notices[session.id] = None
+            asyncio.get_running_loop().call_later(PACE, self._follow_up, session)
+            self._terminal_tells(session, Signal(notice[0], time.time(), notice[1]))
+
+    def seen(self, session: Session, pane: Pane) -> None:
+        """Take in the title and the last bell of a session that tmux has just told."""
+        title, rang = clean(pane.title), session.bell not in (None, pane.bell)
+        session.bell = pane.bell
+        terminal = meaning(session)
+        if title != session.title:
+            session.title = title
+            word = terminal.title(title)
+            if word is None and session.signal is not None and session.signal.lasting:
+                word = hook.WORKING
+            if word is not None:
+                self._terminal_tells(session, Signal(word, time.time(), lasting=True))
+        if rang and terminal.bell is not None:
+            self._terminal_tells(session, Signal(terminal.bell, time.time()))
+
+    def _terminal_tells(self, session: Session, signal: Signal) -> None:
+        if not session.hooked and any(watched is session for watched in self._watched()):
+            self._take(session, signal)
+
+    def _take(self, session: Session, signal: Signal) -> None:
+        session.signal, word = signal, signal.word
         if word == hook.REFUSED:
             session.last_call = "refused"
         elif word == hook.WORKING:
@@ -181,7 +229,7 @@ class Attention:
         quiet = now - pane.activity >= QUIET or done
         if refusal is not None:
             session.last_call = "refused"
-        elif signal is not None and done:
+        elif signal is not None and done and session.hooked:
             session.last_call = "worked" if signal.word == hook.IDLE else "failed"
         since = max(float(pane.activity), signal.at if signal is not None and done else 0.0)
         session.idle_since = since if session.attention is None and quiet else None
@@ -196,9 +244,11 @@ def _told(session: Session) -> str | None:
     signal, agent = session.signal, session.entry.agent
     if signal is not None and signal.word == hook.REFUSED:
         return f"sign-in needed: {agent}'s login was refused; attach and sign in again"
-    asks = signal is not None and signal.word == hook.ASKS
-    if asks and _silent_since(session, ANSWERED):
-        return f"{agent} asks a question: attach and answer"
+    if signal is None or signal.word != hook.ASKS:
+        return None
+    if signal.lasting or _silent_since(session, ANSWERED):
+        what = f"asks: {signal.text};" if signal.text else "asks a question:"
+        return f"{agent} {what} attach and answer"
     return None
 
 

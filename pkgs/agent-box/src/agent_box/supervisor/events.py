@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import stat
+from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -207,13 +208,36 @@ class Watchers:
     def _heard(self, sock: socket.socket) -> None:
         while select.select([sock], [], [], 0)[0]:
             with contextlib.suppress(OSError, ValueError):
-                message = json.loads(sock.recv(65536))
-                if not isinstance(message, dict):
-                    continue
-                if message.get("event") == "signal":
-                    self.supervisor.attention.signal(message.get("pane"), message.get("word"))
-                elif isinstance(message.get("id"), str):
-                    self.supervisor.launched(message["id"], message)
+                data, files = _receive(sock)
+                taken = False
+                try:
+                    taken = self._understand(json.loads(data), files)
+                finally:
+                    for descriptor in () if taken else files:
+                        os.close(descriptor)
+
+    def _understand(self, message: object, files: list[int]) -> bool:
+        """Pass on what was said; return whether the file that came with it was taken over."""
+        if not isinstance(message, dict):
+            return False
+        if message.get("event") == "signal":
+            self.supervisor.attention.signal(message.get("pane"), message.get("word"))
+        elif message.get("event") == "output" and files:
+            return self.supervisor.ears.take(message.get("token"), files[0])
+        elif isinstance(message.get("id"), str):
+            self.supervisor.launched(message["id"], message)
+        return False
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """Return a message and the files that came with it (`socket.recv_fds` knows no flags)."""
+    files = array("i")
+    room = socket.CMSG_LEN(files.itemsize)
+    data, extra, _, _ = sock.recvmsg(65536, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in extra:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(content[: len(content) - len(content) % files.itemsize])
+    return data, files.tolist()
 
 
 def _just_begun(path: Path) -> bool:

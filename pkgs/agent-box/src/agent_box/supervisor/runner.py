@@ -20,6 +20,7 @@ from agent_box.errors import AgentBoxError
 from agent_box.supervisor.announce import Announcer
 from agent_box.supervisor.attention import Attention
 from agent_box.supervisor.cgroups import Groups
+from agent_box.supervisor.ears import Ears
 from agent_box.supervisor.events import Watchers
 from agent_box.supervisor.intake import Intake
 from agent_box.supervisor.lifecycle import Lifecycle
@@ -52,6 +53,7 @@ class Supervisor(Intake):
         self.tmux = Tmux(box.programs.tmux, user.runtime_dir)
         self.lifecycle = Lifecycle(box, user, self.tmux, self.records)
         self.attention = Attention(self)
+        self.ears = Ears(self)
         self.prompts = Prompts(self)
         self.watchers = Watchers(self)
         self.announcer = Announcer(self)
@@ -92,6 +94,7 @@ class Supervisor(Intake):
                         await self._wake.wait()
         finally:
             self.watchers.stop()
+            self.ears.stop()
 
     def wake(self) -> None:
         """Ask for a pass of the loop."""
@@ -153,6 +156,7 @@ class Supervisor(Intake):
             session.unseen = False
             if found is not None and not found.ended and session.phase in LIVING:
                 self.watchers.follow(session, found)
+                self.attention.seen(session, found)
             namesake = panes.get(session.name)
             taken = namesake is not None and namesake.session_id != session.id
             session.namesake = namesake if taken else None
@@ -287,6 +291,7 @@ class Supervisor(Intake):
         self.publish()
         self.attention.schedule(session)
         self.prompts.started(session)
+        await self.ears.listen(session)
 
     async def adopt(self, session: Session, pane: Pane) -> None:
         """Take over a process that was started by an earlier supervisor."""
@@ -297,6 +302,7 @@ class Supervisor(Intake):
         self.watchers.follow(session, pane)
         self.attention.schedule(session)
         self.prompts.started(session)
+        await self.ears.listen(session)
         log.info("session %s adopted, process %d", session.name, pane.pid)
 
     async def _finish(self, session: Session, pane: Pane | None) -> None:
