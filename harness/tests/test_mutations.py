@@ -39,7 +39,7 @@ def test_every_scenario_exists(table):
         assert mutation.text
         for scenario in mutation.scenarios:
             file, _, test = scenario.partition("::")
-            text = (SCENARIOS / file).read_text()
+            text = (REPO / mutations.test_path(file)).read_text()
             assert f"def {test.partition('[')[0]}(" in text
 
 

@@ -2,6 +2,7 @@
 
 A scenario that stays green while its promise is broken proves nothing. The tables in
 `harness/scenarios/mutations` list one-line changes with the scenarios that each must turn red.
+What a unit test proves against real processes, at the fraction of the time, is broken for that.
 They are made in a copy of the repository, never in the working tree. A change of the NixOS module
 is made in the rendered config of the copy, which is what the portable guest runs, so that no Nix
 is needed.
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-TABLES = Path("harness/scenarios/mutations")
+SCENARIOS = Path("harness/scenarios")
+TABLES = SCENARIOS / "mutations"
 RENDERED = Path("nixos-tests/rendered")
 SHARED_CACHE = ("base", "agents", "ssh", "accel")
 """What no mutation changes: mutants take it from the ordinary cache."""
 
-_ASSERTED = re.compile(r"AssertionError|assert |[\w.]*(WaitTimeout|UnexpectedOutput)Error")
+_ASSERTED = re.compile(
+    r"AssertionError|assert |Failed: not so after|[\w.]*(WaitTimeout|UnexpectedOutput)Error"
+)
 """What the message of a failed promise begins with: an assertion, a wait in vain, wrong words."""
 
 _UNIT = """\
@@ -54,8 +58,8 @@ class Mutation:
 
     id: str
     scenarios: list[str]
-    """Test ids below harness/scenarios; each must fail. One without brackets means any of its
-    parameters."""
+    """Test ids below harness/scenarios, or of unit tests with their whole path; each must fail. One
+    without brackets means any of its parameters."""
     proves: str = ""
     """The promise that it breaks, or"""
     harm: str = ""
@@ -109,6 +113,11 @@ def load(repo: Path) -> list[Mutation]:
             except TypeError as error:
                 raise HarnessError(f"{table}: {entry.get('id', entry)}: {error}") from error
     return found
+
+
+def test_path(scenario: str) -> Path:
+    """Return where in the repository a test is, its id behind the file's name."""
+    return SCENARIOS / scenario if scenario.startswith("test_") else Path(scenario)
 
 
 def problems(repo: Path, mutations: list[Mutation]) -> list[str]:
@@ -185,10 +194,11 @@ class Workshop:
         undo = list(self._apply(mutation))
         report = self.folder / "junit.xml"
         report.unlink(missing_ok=True)
-        ids = [f"harness/scenarios/{scenario}" for scenario in mutation.scenarios]
+        sources = (self.copy / "harness/src", self.copy / "pkgs/agent-box/src")
+        ids = [str(test_path(scenario)) for scenario in mutation.scenarios]
         environment = {
             **os.environ,
-            "PYTHONPATH": str(self.copy / "harness/src"),
+            "PYTHONPATH": os.pathsep.join(map(str, sources)),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
         try:
