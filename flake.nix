@@ -48,11 +48,25 @@
 
       agentPackages = lib.genAttrs systems (
         system:
-        import agent-nixpkgs {
-          inherit system;
-          # The only agent that is not free software.
-          config.allowUnfreePredicate = package: lib.getName package == "claude-code";
-        }
+        let
+          instance =
+            allowAliases:
+            import agent-nixpkgs {
+              inherit system;
+              config = {
+                inherit allowAliases;
+                # The only agent that is not free software.
+                allowUnfreePredicate = package: lib.getName package == "claude-code";
+              };
+            };
+
+          # Old names of packages cost every evaluation of every box, and are needed only
+          # from the day on which an agent has a new one.
+          packages = instance false;
+          names = lib.catAttrs "package" (lib.attrValues (import ./modules/catalogue.nix));
+          renamed = lib.filter (name: !packages ? ${name}) names;
+        in
+        packages // lib.getAttrs renamed (instance true)
       );
     in
     {

@@ -26,6 +26,9 @@
   # Nobody configures NixOS from inside of it, and the manual is a tenth of its evaluation.
   documentation.nixos.enable = lib.mkDefault false;
 
+  # Old names of packages, of which this uses none, are a thirtieth.
+  nixpkgs.config.allowAliases = false;
+
   # `nix run .#try`: a throwaway machine in this terminal, attached to the session.
   virtualisation.vmVariant = {
     virtualisation = {
