@@ -26,23 +26,25 @@ in
   };
 
   config = lib.mkIf (cfg.enable && cfg.hideProcesses) {
-    # A unit and not an entry for /proc among the file systems: those are mounted
-    # before there is a configuration to change.
-    systemd.services.agent-box-processes = {
-      description = "Hide the processes of other users";
-      wantedBy = [ "sysinit.target" ];
-      before = [ "sysinit.target" ];
-      unitConfig.DefaultDependencies = false;
-      serviceConfig = {
-        Type = "oneshot";
-        RemainAfterExit = true;
-        ExecStart = "${pkgs.util-linux}/bin/mount -o remount,hidepid=invisible /proc";
+    systemd.services = {
+      # A unit and not an entry for /proc among the file systems: those are mounted
+      # before there is a configuration to change.
+      agent-box-processes = {
+        description = "Hide the processes of other users";
+        wantedBy = [ "sysinit.target" ];
+        before = [ "sysinit.target" ];
+        unitConfig.DefaultDependencies = false;
+        serviceConfig = {
+          Type = "oneshot";
+          RemainAfterExit = true;
+          ExecStart = "${pkgs.util-linux}/bin/mount -o remount,hidepid=invisible /proc";
+        };
       };
-    };
 
-    # It could not find what to end.
-    systemd.services.earlyoom = lib.mkIf config.services.earlyoom.enable seesAll;
-    # It looks up who asks.
-    systemd.services.polkit = lib.mkIf config.security.polkit.enable seesAll;
+      # It could not find what to end.
+      earlyoom = lib.mkIf config.services.earlyoom.enable seesAll;
+      # It looks up who asks.
+      polkit = lib.mkIf config.security.polkit.enable seesAll;
+    };
   };
 }

@@ -16,27 +16,33 @@ let
     options = {
       assertions = list;
       warnings = list;
-      nixpkgs.pkgs = anything;
-      nixpkgs.config = anything;
+      nixpkgs = {
+        pkgs = anything;
+        config = anything;
+      };
       boot = anything;
       environment = anything;
       ids = anything;
       networking = anything;
       nix = anything;
       programs.git = anything;
-      services.earlyoom = anything;
-      services.caddy = anything;
-      services.fail2ban = anything;
-      services.getty = anything;
+      services = {
+        caddy = anything;
+        earlyoom = anything;
+        fail2ban = anything;
+        getty = anything;
+      };
       systemd = anything;
       system = anything;
       users = anything;
       zramSwap = anything;
-      security.sudo.enable = lib.mkOption {
-        type = lib.types.bool;
-        default = true;
+      security.sudo = {
+        enable = lib.mkOption {
+          type = lib.types.bool;
+          default = true;
+        };
+        extraRules = list;
       };
-      security.sudo.extraRules = list;
     };
     config = {
       _module.args.pkgs = pkgs;

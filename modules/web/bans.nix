@@ -27,9 +27,6 @@ in
       enable = true;
       extraPackages = [ pkgs.nftables ];
     };
-    systemd.services.fail2ban.serviceConfig = hardening.bans // {
-      ReadWritePaths = [ "-/run/agent-box-bans" ];
-    };
 
     environment.etc = {
       "fail2ban/jail.d/agent-box.conf".text = ''
@@ -105,22 +102,28 @@ in
 
     services.agent-box.tmpfiles = [ "d /run/agent-box-bans 0755 root root -" ];
 
-    # The gate has no rights over the firewall. It leaves the wish in a directory.
-    systemd.paths.agent-box-gate-unban = {
-      description = "Wishes to lift a ban";
-      wantedBy = [ "multi-user.target" ];
-      pathConfig.DirectoryNotEmpty = "/run/agent-box-gate/unban";
-    };
+    systemd = {
+      services.fail2ban.serviceConfig = hardening.bans // {
+        ReadWritePaths = [ "-/run/agent-box-bans" ];
+      };
 
-    systemd.services.agent-box-gate-unban = {
-      description = "Lift the bans that a signed-in user asked to lift";
-      after = [ "fail2ban.service" ];
-      path = [ config.services.fail2ban.package ];
-      serviceConfig = hardening.unban // {
-        Type = "oneshot";
-        ExecStart = "${cfg.runtime}/bin/agent-box-gate unban --requested";
-        ReadWritePaths = [ "-/run/agent-box-gate/unban" ];
-        TimeoutStartSec = "30s";
+      # The gate has no rights over the firewall. It leaves the wish in a directory.
+      paths.agent-box-gate-unban = {
+        description = "Wishes to lift a ban";
+        wantedBy = [ "multi-user.target" ];
+        pathConfig.DirectoryNotEmpty = "/run/agent-box-gate/unban";
+      };
+
+      services.agent-box-gate-unban = {
+        description = "Lift the bans that a signed-in user asked to lift";
+        after = [ "fail2ban.service" ];
+        path = [ config.services.fail2ban.package ];
+        serviceConfig = hardening.unban // {
+          Type = "oneshot";
+          ExecStart = "${cfg.runtime}/bin/agent-box-gate unban --requested";
+          ReadWritePaths = [ "-/run/agent-box-gate/unban" ];
+          TimeoutStartSec = "30s";
+        };
       };
     };
   };

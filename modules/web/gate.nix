@@ -29,65 +29,67 @@ in
     # from root; and the files of the logins outlive a restart.
     services.agent-box.tmpfiles = [ "d ${directory} 0711 agent-box-gate agent-box-gate -" ];
 
-    systemd.sockets.agent-box-gate = {
-      description = "Login service of the box, for the edge";
-      wantedBy = [ "sockets.target" ];
-      listenStreams = [ "${directory}/gate.sock" ];
-      socketConfig = {
-        SocketUser = "agent-box-gate";
-        SocketGroup = "caddy";
-        SocketMode = "0660";
-        FileDescriptorName = "gate";
+    systemd = {
+      sockets.agent-box-gate = {
+        description = "Login service of the box, for the edge";
+        wantedBy = [ "sockets.target" ];
+        listenStreams = [ "${directory}/gate.sock" ];
+        socketConfig = {
+          SocketUser = "agent-box-gate";
+          SocketGroup = "caddy";
+          SocketMode = "0660";
+          FileDescriptorName = "gate";
+        };
       };
-    };
 
-    systemd.sockets.agent-box-gate-admin = {
-      description = "Login service of the box, for root";
-      wantedBy = [ "sockets.target" ];
-      listenStreams = [ "${directory}/admin.sock" ];
-      socketConfig = {
-        SocketMode = "0600";
-        FileDescriptorName = "admin";
-        Service = "agent-box-gate.service";
+      sockets.agent-box-gate-admin = {
+        description = "Login service of the box, for root";
+        wantedBy = [ "sockets.target" ];
+        listenStreams = [ "${directory}/admin.sock" ];
+        socketConfig = {
+          SocketMode = "0600";
+          FileDescriptorName = "admin";
+          Service = "agent-box-gate.service";
+        };
       };
-    };
 
-    systemd.services.agent-box-gate = {
-      description = "Login service of the box";
-      # From the start, since a box without any password prints a set-up code.
-      wantedBy = [ "multi-user.target" ];
-      requires = [
-        "agent-box-gate.socket"
-        "agent-box-gate-admin.socket"
-      ];
-      after = [
-        "agent-box-gate.socket"
-        "agent-box-gate-admin.socket"
-      ];
-      unitConfig.StartLimitIntervalSec = 0;
-      stopIfChanged = false;
-      serviceConfig = hardening.gate // {
-        Type = "exec";
-        User = "agent-box-gate";
-        Group = "agent-box-gate";
-        ExecStart = "${cfg.runtime}/bin/agent-box-gate-service";
-        Restart = "always";
-        RestartSec = "100ms";
-        RestartSteps = 10;
-        RestartMaxDelaySec = "2s";
-        SyslogIdentifier = "agent-box-gate";
-        # The set-up code goes there, the log does not.
-        StandardOutput = "journal+console";
-        StandardError = "journal";
-        LoadCredential = lib.mapAttrsToList (name: file: "password-${name}:${file}") hashFiles;
-        # Where one user's file is missing, the others get in all the same.
-        SetCredential = map (name: "password-${name}:missing") (lib.attrNames hashFiles);
-        StateDirectory = "agent-box-gate";
-        StateDirectoryMode = "0700";
-        ReadWritePaths = [ directory ];
-        LimitNOFILE = 16384;
-        MemoryMax = "256M";
-        TasksMax = 64;
+      services.agent-box-gate = {
+        description = "Login service of the box";
+        # From the start, since a box without any password prints a set-up code.
+        wantedBy = [ "multi-user.target" ];
+        requires = [
+          "agent-box-gate.socket"
+          "agent-box-gate-admin.socket"
+        ];
+        after = [
+          "agent-box-gate.socket"
+          "agent-box-gate-admin.socket"
+        ];
+        unitConfig.StartLimitIntervalSec = 0;
+        stopIfChanged = false;
+        serviceConfig = hardening.gate // {
+          Type = "exec";
+          User = "agent-box-gate";
+          Group = "agent-box-gate";
+          ExecStart = "${cfg.runtime}/bin/agent-box-gate-service";
+          Restart = "always";
+          RestartSec = "100ms";
+          RestartSteps = 10;
+          RestartMaxDelaySec = "2s";
+          SyslogIdentifier = "agent-box-gate";
+          # The set-up code goes there, the log does not.
+          StandardOutput = "journal+console";
+          StandardError = "journal";
+          LoadCredential = lib.mapAttrsToList (name: file: "password-${name}:${file}") hashFiles;
+          # Where one user's file is missing, the others get in all the same.
+          SetCredential = map (name: "password-${name}:missing") (lib.attrNames hashFiles);
+          StateDirectory = "agent-box-gate";
+          StateDirectoryMode = "0700";
+          ReadWritePaths = [ directory ];
+          LimitNOFILE = 16384;
+          MemoryMax = "256M";
+          TasksMax = 64;
+        };
       };
     };
   };

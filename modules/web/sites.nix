@@ -65,42 +65,44 @@ in
       name: "d /home/${name}/sites :0755 :${name} :${name} -"
     ) web.users;
 
-    systemd.paths.agent-box-sites = {
-      description = "Lists of sites";
-      wantedBy = [ "multi-user.target" ];
-      pathConfig = {
-        PathChanged = map declared web.users;
-        TriggerLimitIntervalSec = 0;
-      };
-    };
-
-    systemd.sockets = units.perUser files socketOf;
-
-    systemd.services = {
-      agent-box-sites = lib.recursiveUpdate helper {
-        description = "Take up what users declare as sites";
+    systemd = {
+      paths.agent-box-sites = {
+        description = "Lists of sites";
         wantedBy = [ "multi-user.target" ];
-        # Nothing to do where nobody ever declared one.
-        unitConfig.ConditionPathExists = map (path: "|${path}") (
-          [ "/var/lib/agent-box-sites/sites.caddy" ] ++ map declared web.users
-        );
+        pathConfig = {
+          PathChanged = map declared web.users;
+          TriggerLimitIntervalSec = 0;
+        };
       };
-      # Somebody else may listen on a port by now, and a change may have slipped by
-      # while the helper was at work.
-      agent-box-sites-check = lib.recursiveUpdate helper {
-        description = "Look at the ports of sites again";
-        # Nothing to do on a box without sites.
-        unitConfig.ConditionPathExists = "/run/agent-box-sites/any";
-      };
-    }
-    // units.perUser files filesOf;
 
-    systemd.timers.agent-box-sites-check = {
-      description = "Look at the ports of sites again";
-      wantedBy = [ "timers.target" ];
-      timerConfig = {
-        OnActiveSec = "1min";
-        OnUnitInactiveSec = "1min";
+      sockets = units.perUser files socketOf;
+
+      services = {
+        agent-box-sites = lib.recursiveUpdate helper {
+          description = "Take up what users declare as sites";
+          wantedBy = [ "multi-user.target" ];
+          # Nothing to do where nobody ever declared one.
+          unitConfig.ConditionPathExists = map (path: "|${path}") (
+            [ "/var/lib/agent-box-sites/sites.caddy" ] ++ map declared web.users
+          );
+        };
+        # Somebody else may listen on a port by now, and a change may have slipped by
+        # while the helper was at work.
+        agent-box-sites-check = lib.recursiveUpdate helper {
+          description = "Look at the ports of sites again";
+          # Nothing to do on a box without sites.
+          unitConfig.ConditionPathExists = "/run/agent-box-sites/any";
+        };
+      }
+      // units.perUser files filesOf;
+
+      timers.agent-box-sites-check = {
+        description = "Look at the ports of sites again";
+        wantedBy = [ "timers.target" ];
+        timerConfig = {
+          OnActiveSec = "1min";
+          OnUnitInactiveSec = "1min";
+        };
       };
     };
   };

@@ -36,7 +36,7 @@ let
 in
 {
   inherit terminalScripts;
-  terminal = policies.terminal;
+  inherit (policies) terminal;
 
   # Names the content of ttyd's page, which does not depend on who asks; null where that
   # is not known.
