@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.server
 import json
@@ -311,7 +312,23 @@ def test_no_flake(box):
     box.lock.unlink()
     ended = box.update()
     assert ended.result == "failed"
-    assert "No such file" in ended.message
+    assert ended.message.startswith(f"{box.lock} is missing: ")
+    assert "services.agent-box.selfUpdate.flake" in ended.message
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "make room"), (errno.EACCES, "journalctl -u agent-box-update")],
+)
+def test_the_system_refuses(box, monkeypatch, number, remedy):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "/var/full")
+
+    monkeypatch.setattr("shutil.copytree", refuse)
+    message = box.update().message
+    assert message.startswith(f"/var/full: {os.strerror(number)}; ")
+    assert remedy in message
+    box.consistent()
 
 
 def test_a_command_is_missing(box):

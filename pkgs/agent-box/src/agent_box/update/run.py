@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent_box.errors import AgentBoxError, ConflictError, InternalError
+from agent_box.errors import AgentBoxError, ConflictError, InternalError, NotFoundError
 from agent_box.locking import atomic_write, clear_leftovers
 from agent_box.update import lockfile, status
 from agent_box.update.status import Status
@@ -90,14 +91,20 @@ class Updater:
         except AgentBoxError as error:
             now = self._settle(now, str(error), None)
         except OSError as error:
-            now = self._settle(now, f"{error.strerror or error}: make room and try again", None)
+            now = self._settle(now, in_words(error), None)
         # In this order: an update that has not ended is settled after a power cut.
         status.write(now, self.state)
         self._clear()
         return now
 
     def _update(self, now: Status) -> Status:
-        old_lock = (self.flake / LOCK).read_bytes()
+        try:
+            old_lock = (self.flake / LOCK).read_bytes()
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"{self.flake / LOCK} is missing: put the flake that the box is built from there, "
+                "or name its folder in services.agent-box.selfUpdate.flake"
+            ) from None
         old = lockfile.parse(old_lock, self.flake / LOCK)
         now.before = lockfile.revisions(old)
         self._enter(now, "resolving", "asking upstream what is newer")
@@ -267,6 +274,16 @@ class Updater:
                 "the build left no result: nothing was changed. Does it build alone?"
             )
         return os.path.realpath(result)
+
+
+def in_words(error: OSError) -> str:
+    """Return what the system refused, and what to do about it."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room and try again"
+    else:
+        remedy = "see `journalctl -u agent-box-update`"
+    return f"{where}{error.strerror or error}; {remedy}"
 
 
 def how(code: int) -> str:
