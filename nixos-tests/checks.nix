@@ -31,7 +31,7 @@ let
 
   # What is committed is what the module yields, byte for byte.
   isRendered =
-    name: host:
+    tree: name: host:
     pkgs.runCommand "rendered-${name}"
       {
         nativeBuildInputs = [ pkgs.python3 ];
@@ -47,7 +47,7 @@ let
         env.PYTHONPATH = "${renderer}/harness/src";
       }
       ''
-        python3 -m agent_box_harness.rendered --repo ${renderer} --evaluated ${name} "$evaluatedPath"
+        python3 -m agent_box_harness.rendered --repo ${renderer} --evaluated ${tree} "$evaluatedPath"
         touch "$out"
       '';
 
@@ -104,29 +104,34 @@ let
       ../hosts/template/configuration.nix
       ../hosts/template/hardware-configuration.nix
     ];
-    template-aws = launched (lib.importJSON ../hosts/aws/template/launch.json);
-    template-lightsail = launched {
-      provider = "lightsail";
-      domain = "203.0.113.7.sslip.io";
-      nat64 = true;
-      mounts."/" = {
-        uuid = "00000000-0000-4000-8000-000000000000";
-        fsType = "ext4";
-      };
+    template-aws = launched aws [ ../hosts/aws/template/configuration.nix ];
+    template-lightsail = launched lightsail [ ../hosts/aws/template/configuration.nix ];
+  };
+
+  # As the two templates of CloudFormation write it.
+  aws = lib.importJSON ../hosts/aws/template/launch.json;
+  lightsail = aws // {
+    provider = "lightsail";
+    nat64 = true;
+    mounts."/" = {
+      uuid = "00000000-0000-4000-8000-000000000000";
+      fsType = "ext4";
     };
   };
 
   launched =
-    launch:
-    hostWith [
-      self.nixosModules.${launch.provider}
-      ../hosts/aws/template/configuration.nix
-      {
-        services.agent-box.launch = launch // {
-          inherit (pkgs.stdenv.hostPlatform) system;
-        };
-      }
-    ];
+    launch: modules:
+    hostWith (
+      [
+        self.nixosModules.${launch.provider}
+        {
+          services.agent-box.launch = launch // {
+            inherit (pkgs.stdenv.hostPlatform) system;
+          };
+        }
+      ]
+      ++ modules
+    );
 
   # A command in a writable copy of the repository, as a check.
   inRepository =
@@ -139,8 +144,15 @@ let
     '';
 in
 prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates))
-# A machine of EC2 has no unit of the box that others have not.
-// prefixed "rendered" (lib.mapAttrs isRendered (lib.removeAttrs hosts [ "aws" ]))
+// prefixed "rendered" (
+  lib.mapAttrs (name: isRendered name name) (removeAttrs hosts [ "aws" ])
+  # Machines of both templates have the units that all launched ones have, and no other.
+  // lib.mapAttrs (isRendered "cloud") {
+    # Session Manager comes in as a user of its own, who may do anything.
+    aws = launched aws [ { services.amazon-ssm-agent.enable = lib.mkForce false; } ];
+    lightsail = launched lightsail [ ];
+  }
+)
 // prefixed "scenario" scenarios
 // {
   inherit (self.packages.${pkgs.stdenv.hostPlatform.system}) agent-box harness;

@@ -30,20 +30,39 @@ let
       ++ lib.optional (lib.hasInfix "browser.needed()" source) "browser"
     );
 
+  # Which host a file is about: that of its `pytestmark`, or the one of most scenarios.
+  hostOf =
+    file:
+    let
+      marks = builtins.split "mark[.]host\\(\"([a-z-]+)\"\\)" (builtins.readFile (folder + "/${file}"));
+      named = lib.unique (lib.concatLists (lib.filter lib.isList marks));
+    in
+    if lib.length named > 1 then
+      throw "${file} is about the hosts ${toString named}: one machine boots for all of a file"
+    else
+      lib.head (named ++ [ "test" ]);
+
   inherit ((import ./needs.nix { inherit lib pkgs; })) memorySizes settingsOf;
 
-  # Machines differ in their memory only. Each is evaluated once, whatever the number
-  # of tests: a whole NixOS takes half a gigabyte.
-  machines = lib.mapAttrs (
-    size: memorySize:
+  # Machines differ in their host and their memory only. Each is evaluated once, whatever
+  # the number of tests: a whole NixOS takes half a gigabyte.
+  machines = lib.mapAttrs (host: modules: lib.mapAttrs (machineOf host modules) memorySizes) (
+    import ./hosts.nix { inherit lib; }
+  );
+
+  machineOf =
+    host: modules: size: memorySize:
     (pkgs.testers.runNixOSTest {
-      name = "agent-box-machine-${size}";
+      name = "agent-box-machine-${host}-${size}";
+      # A launched machine may say itself what kind it is.
+      node.pkgsReadOnly = false;
       nodes.machine = {
         imports = [
           module
-          ../hosts/test.nix
           ./guest.nix
-        ];
+        ]
+        ++ modules;
+        nixpkgs.pkgs = pkgs;
         virtualisation = {
           inherit memorySize;
           cores = 2;
@@ -52,8 +71,7 @@ let
         };
       };
       testScript = "";
-    }).nodes.machine.system.build.vm
-  ) memorySizes;
+    }).nodes.machine.system.build.vm;
 
   testOf =
     file:
@@ -80,7 +98,7 @@ let
             "@seconds@"
           ]
           [
-            (lib.getExe machines.${settings.size})
+            (lib.getExe machines.${hostOf file}.${settings.size})
             "${folder}/${file}"
             "${pkgs.writeText "environment.json" (builtins.toJSON settings.environment)}"
             (toString globalTimeout)

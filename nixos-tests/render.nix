@@ -21,8 +21,8 @@ import ./rendered.nix {
       inherit system;
       modules = [
         ../modules
-        (../hosts + "/${host}.nix")
       ]
+      ++ (import ./hosts.nix { inherit lib; }).${host}
       ++ extraModules;
     })
     config

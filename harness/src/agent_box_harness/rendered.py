@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-HOSTS = ("bare-metal", "test", "vm")
-"""Hosts that are rendered, each a file in `hosts/`."""
+HOSTS = ("bare-metal", "cloud", "test", "vm")
+"""Hosts that are rendered, as `nixos-tests/hosts.nix` puts them together."""
 
 TREE = Path("nixos-tests/rendered")
 """Where the rendered hosts are, relative to the repository."""
