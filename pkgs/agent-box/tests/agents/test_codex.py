@@ -9,6 +9,7 @@ import pytest
 
 from agent_box.agents.base import RESUME_STEER
 from agent_box.agents.codex import AGENT
+from agent_box.agents.hook import ASKS, WORKING
 from agent_box.agents.prompts import stamp
 
 from .conftest import LAUNCH, Config, entry, record
@@ -281,3 +282,19 @@ def test_a_conversation_goes_on_as_one(ctx):
 def test_remote_control_says_when_it_needs_a_person(ctx, state, asks):
     screen = f"codex remote control: {state}\nmachine: box\n\nSign in with ChatGPT\n"
     assert AGENT.attention(remote(ctx), screen) == asks
+
+
+def test_titles_tell_what_notify_does_not():
+    """As codex 0.171 shows them in a terminal."""
+    words = {
+        "⠋ [agent-box session 3a58a35e-a99c-42db-a579-72... | alice": WORKING,
+        "⣿ alice": WORKING,
+        "[ ! ] Action Required | [agent-box session 3a58a35e-a99c-42db-a579-72... | alice": ASKS,
+        "[ . ] Action Required | alice": ASKS,
+        "[agent-box session 3a58a35e-a99c-42db-a579-72... | alice": None,
+        "alice": None,
+        # What its user said is in the title as well.
+        "what does [ ! ] Action Required | mean": None,
+        "test": None,
+    }
+    assert {title: AGENT.terminal.title(title) for title in words} == words

@@ -165,15 +165,6 @@ def test_notifications_are_followed_up_once_a_second(box):
     assert len(listener.reasons) <= took + 2, listener.reasons
 
 
-def test_hooks_count_more_than_the_terminal(box):
-    listener = Listener(box)
-    box.say("one", "run agent-box-hook idle")
-    listener.until(lambda view: view["lastCall"] == "worked")
-    box.say("one", r"\033]9;may I go on?\007\033]2;action required\007")
-    time.sleep(1)
-    assert box.view("one")["state"] == "running"
-
-
 def test_a_flood_of_bells(box):
     listener = Listener(box)
     before = cpu(box)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
+from agent_box.agents.hook import ASKS, WORKING
 from agent_box.agents.jsonfile import Unfit, append_toml_table, read_json
 from agent_box.agents.prompts import choose, knobs, stamp
 from agent_box.agents.screen import has, last_words, tail
+from agent_box.agents.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +51,13 @@ class Codex(Agent):
     """The adapter for `codex`."""
 
     name = "codex"
+    # Its `notify` tells only that a turn has ended. While it works its title begins with a spinner.
+    terminal = Terminal(
+        titles=[
+            (r"^\[ . \] Action Required", ASKS),
+            ("^[\N{BRAILLE PATTERN DOTS-1}-\N{BRAILLE PATTERN DOTS-12345678}] ", WORKING),
+        ]
+    )
 
     def prepare(self, ctx: Context) -> None:
         """Trust the working directory, as its user did by naming it."""

@@ -1,10 +1,10 @@
 """What an agent tells through its terminal: notifications, its title, the bell.
 
-Agents with hooks, a plugin or a `notify` need none of that (see `agents.hook`): for them a bell is
-a reason to read the screen at once. An adapter of an agent that has nothing better says as data
-what its notifications and titles mean. All these texts come from whatever runs in the pane and are
-nothing but words to show: bounded, without anything that moves a cursor or turns the writing
-direction, and never interpreted.
+What agents tell by hooks, a plugin or a `notify` (see `agents.hook`) need not be told by that, and
+a bell of theirs is a reason to read the screen at once. For the rest, or all, of the signals of an
+agent its adapter says as data what notifications and titles mean; the last word counts. All these
+texts come from whatever runs in the pane and are nothing but words to show: bounded, without
+anything that moves a cursor or turns the writing direction, and never interpreted.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ anything moves or somebody looks, and ever more seldom while nothing does. A scr
 has become quiet, a few times after a start, when agents put up their dialogs, when the bell rings,
 and when somebody asks.
 
-An agent without such words may tell through its terminal; its adapter says what that means
+What has no such words an agent may tell through its terminal; its adapter says what that means
 (`agents.terminal`). Titles come with each look, so within two seconds while anything moves; a bell
 is told by a hook of tmux, at most once a second for each window; notifications are heard by `ears`.
 """
@@ -95,8 +95,7 @@ class Attention:
         )
         if session is None or not isinstance(word, str) or word not in hook.WORDS:
             return
-        session.hooked = True
-        self._take(session, Signal(word, time.time()))
+        self._take(session, Signal(word, time.time(), own=True))
 
     def notified(self, session: Session, text: str) -> None:
         """Hear a notification that the program of a session sent through its terminal."""
@@ -112,25 +111,29 @@ class Attention:
         if notice is not None:
             self._notices[session.id] = None
             asyncio.get_running_loop().call_later(PACE, self._follow_up, session)
-            self._terminal_tells(session, Signal(notice[0], time.time(), notice[1]))
+            self._terminal_tells(session, Signal(notice[0], time.time(), text=notice[1]))
 
     def seen(self, session: Session, pane: Pane) -> None:
         """Take in the title and the last bell of a session that tmux has just told."""
-        title, rang = clean(pane.title), session.bell not in (None, pane.bell)
+        now, last, terminal = time.time(), session.signal, meaning(session)
+        if last is not None and last.own and now < last.at + SETTLED:
+            return  # what tmux tells may be older than the word of a hook: wait for the next look
+        rang = session.bell not in (None, pane.bell)
         session.bell = pane.bell
-        terminal = meaning(session)
-        if title != session.title:
-            session.title = title
-            word = terminal.title(title)
-            if word is None and session.signal is not None and session.signal.lasting:
-                word = hook.WORKING
-            if word is not None:
-                self._terminal_tells(session, Signal(word, time.time(), lasting=True))
         if rang and terminal.bell is not None:
-            self._terminal_tells(session, Signal(terminal.bell, time.time()))
+            self._terminal_tells(session, Signal(terminal.bell, now))
+        # A spinner in a title is no news.
+        word = terminal.title(clean(pane.title))
+        if word == session.title:
+            return
+        session.title = word
+        if word is None and last is not None and last.lasting:
+            word = hook.WORKING
+        if word is not None:
+            self._terminal_tells(session, Signal(word, now, lasting=True))
 
     def _terminal_tells(self, session: Session, signal: Signal) -> None:
-        if not session.hooked and any(watched is session for watched in self._watched()):
+        if any(watched is session for watched in self._watched()):
             self._take(session, signal)
 
     def _take(self, session: Session, signal: Signal) -> None:
@@ -229,7 +232,7 @@ class Attention:
         quiet = now - pane.activity >= QUIET or done
         if refusal is not None:
             session.last_call = "refused"
-        elif signal is not None and done and session.hooked:
+        elif signal is not None and done and signal.own:
             session.last_call = "worked" if signal.word == hook.IDLE else "failed"
         since = max(float(pane.activity), signal.at if signal is not None and done else 0.0)
         session.idle_since = since if session.attention is None and quiet else None

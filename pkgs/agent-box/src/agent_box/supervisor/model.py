@@ -35,6 +35,8 @@ class Signal:
 
     word: str
     at: float
+    own: bool = False
+    """Whether a hook or the like told it, and not what the agent put out."""
     text: str = ""
     """What the agent said with it, cleaned (`agents.terminal.clean`)."""
     lasting: bool = False
@@ -81,12 +83,10 @@ class Session:
     """Unix time of its last output, while the agent neither works nor asks for anything."""
     signal: Signal | None = None
     """The last thing that the agent itself told."""
-    hooked: bool = False
-    """Whether it tells by a hook or the like, so that its terminal need not be understood."""
     bell: int | None = None
     """Unix time of the last bell that was heard; None before the first look."""
     title: str | None = None
-    """The last title that was seen."""
+    """The word that its title was last seen to mean."""
     credential: bool | None = None
     """Whether credentials are in place, as of the last look."""
     last_call: Literal["worked", "refused", "failed"] | None = None
@@ -136,7 +136,6 @@ class Session:
             self.blocked = False
         if phase is not Phase.RUNNING:
             self.attention = self.idle_since = self.signal = None
-            self.hooked = False
             self.probed_at = 0.0
 
     def view(self) -> dict[str, Any]:
