@@ -67,7 +67,7 @@ class LiveBox:
         """Run what is below `package`; takes effect with the next start."""
         self.package = package
         self.launch = self.program("launch", "agent_box.supervisor.launch")
-        self.supervise = self.program("supervise", "agent_box.supervisor.main")
+        self.supervise = self.program("supervise", "agent_box.supervisor.start")
         (self.root / "bin").mkdir(exist_ok=True)
         self.program("bin/agent-box-hook", "agent_box.agents.hook")
 

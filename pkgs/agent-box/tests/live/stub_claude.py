@@ -27,6 +27,11 @@ def append(path, item):
         file.write(json.dumps(item) + "\n")
 
 
+def record(conversation, kind, text):
+    message = {"role": "user", "content": text}
+    append(transcript(conversation), {"type": "user", "message": message, kind: text})
+
+
 def obey(command, conversation):
     word, _, rest = command.strip().partition(" ")
     if word == "exit":
@@ -40,9 +45,9 @@ def obey(command, conversation):
     elif word == "run":
         subprocess.run(rest, shell=True, check=False)
     elif word == "say":
-        append(transcript(conversation), {"said": rest})
+        record(conversation, "said", rest)
     elif word == "prompt":
-        append(transcript(conversation), {"said": command.strip()})
+        record(conversation, "said", command.strip())
     elif word == "print":
         print(rest.replace("\\n", "\n"), flush=True)
     elif word == "later":
@@ -86,7 +91,7 @@ def main():
     if prompt is not None:
         if "slow" in todo:
             time.sleep(0.05)
-        append(transcript(conversation), {"prompt": prompt})
+        record(conversation, "prompt", prompt)
     for command in todo.splitlines():
         obey(command, conversation)
     for line in sys.stdin:
