@@ -11,13 +11,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
   hardening = import ./hardening.nix { inherit lib; };
-
-  runtimeDirectory = user: {
-    RuntimeDirectory = "agent-box-${user}";
-    RuntimeDirectoryMode = "0700";
-    # Both units and every attached client use it; it must outlive a restart of each.
-    RuntimeDirectoryPreserve = true;
-  };
+  agentUnit = import ./agent-unit.nix { inherit lib config; };
 
   # Comes back at once, and at most every two seconds if it cannot stay up.
   restart = {
@@ -39,54 +33,27 @@ let
     "USER"
   ];
 
-  sandboxOf = name: user: {
-    description = "Agent sessions of ${name}";
-    wantedBy = [ "multi-user.target" ];
-    wants = [
-      "agent-box-supervisor-${name}.service"
-      "network-online.target"
-    ];
-    after = [ "network-online.target" ];
-    unitConfig = {
-      RequiresMountsFor = "/home/${name}";
-      StartLimitIntervalSec = 0;
-    };
-    # A rebuild must not end what agents are at work on. New settings apply to
-    # the next start of the unit.
-    restartIfChanged = false;
-    path = cfg.sessionPath name;
-    environment = cfg.sessionEnvironment name;
-    serviceConfig =
-      hardening.sandbox {
-        user = name;
-        sudo = user.effectiveSudo != [ ];
-        allowCloudMetadata = user.metadataAllowed;
-      }
-      // runtimeDirectory name
-      // restart
-      // {
+  sandboxOf =
+    name: user:
+    lib.recursiveUpdate (agentUnit name user) {
+      description = "Agent sessions of ${name}";
+      wantedBy = [ "multi-user.target" ];
+      wants = [
+        "agent-box-supervisor-${name}.service"
+        "network-online.target"
+      ];
+      after = [ "network-online.target" ];
+      serviceConfig = restart // {
         # The supervisor stays when the server dies: it saw what ran and brings it back.
         RestartMode = "direct";
-        Type = "exec";
-        User = name;
-        Group = name;
         ExecStart = "${pkgs.tmux}/bin/tmux -L agent-box -f /etc/agent-box/tmux.conf -D";
-        WorkingDirectory = "~";
-        EnvironmentFile = cfg.environmentFiles ++ user.environmentFiles;
+        RuntimeDirectory = "agent-box-${name}";
         KillMode = "control-group";
-        RemoveIPC = true;
-
-        # One group per session below, made by the supervisor. One session that
-        # runs out of memory must not take the others down.
+        # One group per session below, made by the supervisor.
         Delegate = "cpu memory pids";
         DelegateSubgroup = "server";
-        OOMPolicy = "continue";
-        Slice = cfg.userSlice name;
-        # A core dump holds the tokens of its session. `ulimit -c` turns it on.
-        LimitCORE = "0:infinity";
-      }
-      // lib.optionalAttrs cfg.protectMemory { OOMScoreAdjust = lib.mkDefault 500; };
-  };
+      };
+    };
 
   supervisorOf = name: _: {
     description = "Supervisor of the agent sessions of ${name}";
@@ -107,13 +74,15 @@ let
     };
     serviceConfig =
       hardening.supervisor name
-      // runtimeDirectory name
       // restart
       // {
         Type = "notify";
         NotifyAccess = "main";
         User = name;
         Group = name;
+        RuntimeDirectory = "agent-box-${name}";
+        RuntimeDirectoryMode = "0700";
+        RuntimeDirectoryPreserve = true;
         ExecStart = "${cfg.runtime}/bin/agent-box-supervisor";
         WorkingDirectory = "~";
         # A hung supervisor may also hang in its handler of a polite signal.

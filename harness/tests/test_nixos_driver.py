@@ -20,6 +20,9 @@ SCRIPT = REPO / "nixos-tests/scenario.py"
 SCENARIOS = ("test_boot.py", "test_seeds.py")
 """A power cycle and every unit; then first boots, each of which needs a disk that never booted, and
 a reboot after them."""
+IMAGE = REPO / "nixos-tests/image.py"
+OF_THE_IMAGE = ("the console is the agent's", "the disk is as large as the machine's")
+"""What the Debian guest is not: nobody signs in on its console, and its disk does not grow."""
 SECONDS = 3000
 """Of the whole run of the driver; with an emulated CPU each boot takes half a minute."""
 
@@ -51,6 +54,15 @@ def portable_guest(folder: Path) -> tuple[Path, Path]:
     environment = folder / "environment.json"
     environment.write_text(json.dumps({"AGENT_BOX_TIME_FACTOR": str(accelerator().time_factor)}))
     return image.driver_script(folder, name="machine"), environment
+
+
+def without_steps(script: str, steps: tuple[str, ...]) -> str:
+    """The script without the subtests of these names."""
+    for step in steps:
+        block = rf' {{4}}with subtest\("{re.escape(step)}"\):\n(?: {{8}}.*\n)+\n'
+        script, count = re.subn(block, "", script)
+        assert count == 1, step
+    return script
 
 
 def run_driver(folder: Path, script: Path) -> subprocess.CompletedProcess[str]:
@@ -107,6 +119,22 @@ def test_it_drives_the_portable_guest(tmp_path):
     ]
     assert passed == defined, result.stdout[-8000:]
     assert files_in(scenarios) == before
+
+
+@pytest.mark.skipif(DRIVER is None, reason="no NixOS test driver (see the test above)")
+def test_it_runs_the_script_of_the_image(tmp_path):
+    """What is asked of the image holds for the same host on Debian: the script itself is right."""
+    image = guest.build("vm", repo=REPO, agents=False, progress=print)
+    start = image.driver_script(tmp_path, name="image")
+    text = without_steps(IMAGE.read_text(), OF_THE_IMAGE).replace("@start@", str(start))
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    result = run_driver(tmp_path, script)
+    assert result.returncode == 0, result.stdout[-8000:]
+    steps = re.findall(r'with subtest\("(.+)"\)', text)
+    assert steps
+    for step in steps:
+        assert f"(finished: subtest: {step}, in " in result.stdout, result.stdout[-8000:]
 
 
 @pytest.mark.skipif(DRIVER is None, reason="no NixOS test driver (see the test above)")
