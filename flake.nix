@@ -84,7 +84,10 @@
         lightsail = ./hosts/lightsail.nix;
       };
 
-      nixosConfigurations = hosts.x86_64-linux;
+      nixosConfigurations = hosts.x86_64-linux // {
+        # `nixos-rebuild` looks nowhere else.
+        vm-aarch64 = hosts.aarch64-linux.vm;
+      };
 
       overlays.default = final: _: {
         agent-box = final.callPackage ./pkgs/agent-box/package.nix { };
@@ -144,7 +147,8 @@
           1. Write your machine's hardware-configuration.nix beside flake.nix:
              `nixos-generate-config --show-hardware-config >hardware-configuration.nix`
           2. Say in configuration.nix who works on the box.
-          3. `git add .`, then `sudo nixos-rebuild switch --flake .#box`
+          3. `sudo nixos-rebuild switch --flake .#box`; where this is a git repository,
+             `git add .` before that.
         '';
       };
     };

@@ -31,7 +31,7 @@ let
   judgeCommand =
     command: outputs:
     let
-      named = lib.concatLists (matches "${command} ?[.]?#([a-z-]+)" readme);
+      named = lib.concatLists (matches "${command} ?[.]?#([a-z0-9-]+)" readme);
       # Without a name it is about the default one.
       names = named ++ lib.optional (matches "(${command})`" readme != [ ]) "default";
       missing = lib.subtractLists (lib.attrNames outputs) names;
@@ -46,21 +46,23 @@ let
   );
 
   blocks = map lib.head (map (lib.splitString "```") (lib.tail (lib.splitString "```nix\n" readme)));
+  parsed = text: import (builtins.toFile "readme.nix" text);
+
   settings = lib.filter (lib.hasPrefix "services.agent-box") blocks;
-  written = map (text: import (builtins.toFile "readme.nix" "{ ${text} }")) settings;
+  written = map (text: parsed "{ ${text} }") settings;
+
+  # A whole flake, which says by itself which module it takes and what its box is like.
+  flakes = lib.filter (lib.hasPrefix "{\n  inputs") blocks;
+  machineOf =
+    text:
+    ((parsed text).outputs {
+      nixpkgs.lib.nixosSystem = lib.id;
+      agent-box.nixosModules.default = { };
+    }).nixosConfigurations.host;
+  machines = lib.concatMap (text: lib.filter lib.isAttrs (machineOf text).modules) flakes;
 
   # Of one box, as somebody reads them one after the other.
-  box = evaluate (
-    [
-      {
-        services.agent-box = {
-          enable = true;
-          users.bob = { };
-        };
-      }
-    ]
-    ++ written
-  );
+  box = evaluate (machines ++ written);
   refused = map (check: check.message) (lib.filter (check: !check.assertion) box.config.assertions);
 in
 lib.concatLists (lib.mapAttrsToList judgeCommand commands)
@@ -68,4 +70,5 @@ lib.concatLists (lib.mapAttrsToList judgeCommand commands)
   lib.optional (mentioned != known)
     "the README names ${toString mentioned} outputs, ${toString known} by a command that is known here"
 ++ lib.optional (lib.length settings < 2) "the README has no settings any more"
+++ lib.optional (lib.length flakes != 1) "the README shows no flake any more"
 ++ refused
