@@ -63,11 +63,14 @@ begin() {
 case $agent in
 claude)
   file=$HOME/.claude/projects/-home-alice/$id.jsonl
-  if [ "$resumes" ]; then
-    [ -e "$file" ] || refuse "nothing known of $id"
-  elif [ -e "$file" ]; then
-    refuse "$id is in use"
-  fi ;;
+  said=''
+  if [ -e "$file" ]; then
+    [ "$resumes" ] || refuse "$id is in use"
+    while read -r line; do
+      case $line in *'"user"'*) said=yes ;; esac
+    done <"$file"
+  fi
+  if [ "$resumes" ] && [ ! "$said" ]; then refuse "nothing known of $id"; fi ;;
 codex)
   if [ "$resumes" ]; then
     seek "$HOME"/.codex/sessions/*/*/*/rollout-*-"$id".jsonl

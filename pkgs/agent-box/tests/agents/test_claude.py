@@ -174,9 +174,13 @@ def test_the_first_line_alone_is_no_delivery(ctx):
     for length in (whole.index(b"\n") + 1, whole.index(b"\n") + 20):
         path.write_bytes(whole[:length])
         assert AGENT.conversation(ctx) is None
-        assert AGENT.launch(ctx, "the task").delivers_prompt
-        assert not AGENT.launch(ctx, None).resumes
+        # claude neither resumes it nor begins it.
+        AGENT.prepare(ctx)
+        launch = AGENT.launch(ctx, "the task")
+        assert launch.argv[-4:] == ["--session-id", LAUNCH, "--", "the task"]
+        assert launch.delivers_prompt
     path.write_bytes(whole)
+    AGENT.prepare(ctx)
     assert AGENT.conversation(ctx) == LAUNCH
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, state_directory, valid_uuid
@@ -21,7 +21,6 @@ from agent_box.agents.jsonfile import (
     Setting,
     Unfit,
     holds_something,
-    left_empty,
     merge_json,
     read_json,
 )
@@ -29,7 +28,7 @@ from agent_box.agents.prompts import choose, knobs
 from agent_box.agents.screen import has, last_words, tail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 _PROVIDERS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
@@ -92,12 +91,12 @@ class Claude(Agent):
         with contextlib.suppress(OSError, Unfit):
             merge_json(_config_directory(ctx) / "settings.json", settings, [(("theme",), "dark")])
         guides.link(_config_directory(ctx) / "CLAUDE.md", ctx.user.name)
-        # What a power cut has left of a conversation that had just begun: claude would neither
-        # resume it nor begin it.
+        # What a power cut has left of a conversation that had just begun: without a message claude
+        # neither resumes it nor begins it.
         place = _config_directory(ctx) / "projects", ctx.entry.working_directory
         transcript = _usual(*place, ctx.record.launch_id)
-        if left_empty(transcript):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if next(_messages(transcript, None), None) is None:
                 transcript.unlink()
 
     def launch(self, ctx: Context, prompt: str | None) -> Launch:
@@ -300,32 +299,35 @@ def _usual(projects: Path, directory: str, conversation: str) -> Path:
 
 
 def _spoken(transcript: Path) -> bool:
-    """Return whether a transcript holds words, not only commands that claude ran by itself.
-
-    Nor is the line with which it begins a message: a power cut may have left that one alone.
-    """
+    """Return whether a transcript holds words, not only commands that claude ran by itself."""
     if transcript in _known_spoken:
         return True
-    with contextlib.suppress(OSError), transcript.open("rb") as file:
-        if any(map(_is_speech, itertools.islice(file, _SCAN_LINES))):
+    with contextlib.suppress(OSError):
+        if not all(map(_is_command, _messages(transcript, _SCAN_LINES))):
             _known_spoken.add(transcript)
             return True
     return False
 
 
-def _is_speech(line: bytes) -> bool:
-    if b'"assistant"' not in line and b'"user"' not in line:
-        return False
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(record, dict) or record.get("type") not in ("assistant", "user"):
-        return False
+def _messages(transcript: Path, lines: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the messages in a transcript, or in that many lines of it.
+
+    What stands in front of the first is none, and may be all that a power cut has left.
+    """
+    with transcript.open("rb") as file:
+        for line in itertools.islice(file, lines):
+            if b'"assistant"' not in line and b'"user"' not in line:
+                continue
+            with contextlib.suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and record.get("type") in ("assistant", "user"):
+                    yield record
+
+
+def _is_command(record: dict[str, Any]) -> bool:
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    command = isinstance(content, str) and content.startswith(_COMMANDS)
-    return record["type"] == "assistant" or not command
+    return record["type"] == "user" and isinstance(content, str) and content.startswith(_COMMANDS)
 
 
 def _read_short(path: Path) -> str:

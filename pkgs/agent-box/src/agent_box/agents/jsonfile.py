@@ -131,11 +131,6 @@ _EMPTY = (b"", b"\0")
 """First byte of a file that a power cut has left without its content."""
 
 
-def left_empty(path: Path) -> bool:
-    """Return whether `path` is a file that a power cut has left without its content."""
-    return _first_byte(path) in _EMPTY
-
-
 def holds_something(path: Path) -> bool:
     """Return whether `path` is a file that can be read, with anything in it."""
     return _first_byte(path) not in (None, *_EMPTY)
