@@ -91,47 +91,7 @@ let
     module = self.nixosModules.default;
   };
 
-  hostWith =
-    modules:
-    lib.nixosSystem {
-      inherit (pkgs.stdenv.hostPlatform) system;
-      modules = [ self.nixosModules.default ] ++ modules;
-    };
-
-  # What `nix flake init --template` gives people, as hosts.
-  templates = {
-    template = hostWith [
-      ../hosts/template/configuration.nix
-      ../hosts/template/hardware-configuration.nix
-    ];
-    template-aws = launched aws [ ../hosts/aws/template/configuration.nix ];
-    template-lightsail = launched lightsail [ ../hosts/aws/template/configuration.nix ];
-  };
-
-  # As the two templates of CloudFormation write it.
-  aws = lib.importJSON ../hosts/aws/template/launch.json;
-  lightsail = aws // {
-    provider = "lightsail";
-    nat64 = true;
-    mounts."/" = {
-      uuid = "00000000-0000-4000-8000-000000000000";
-      fsType = "ext4";
-    };
-  };
-
-  launched =
-    launch: modules:
-    hostWith (
-      [
-        self.nixosModules.${launch.provider}
-        {
-          services.agent-box.launch = launch // {
-            inherit (pkgs.stdenv.hostPlatform) system;
-          };
-        }
-      ]
-      ++ modules
-    );
+  templates = import ./templates.nix { inherit lib pkgs self; };
 
   # A command in a writable copy of the repository, as a check.
   inRepository =
@@ -143,15 +103,11 @@ let
       touch "$out"
     '';
 in
-prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates))
+prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates.boxes))
 // prefixed "rendered" (
   lib.mapAttrs (name: isRendered name name) (removeAttrs hosts [ "aws" ])
   # Machines of both templates have the units that all launched ones have, and no other.
-  // lib.mapAttrs (isRendered "cloud") {
-    # Session Manager comes in as a user of its own, who may do anything.
-    aws = launched aws [ { services.amazon-ssm-agent.enable = lib.mkForce false; } ];
-    lightsail = launched lightsail [ ];
-  }
+  // lib.mapAttrs (isRendered "cloud") templates.launched
 )
 // prefixed "scenario" scenarios
 // {
