@@ -100,7 +100,8 @@ def is_consistent(box: Box, system: str) -> None:
 
 def ended(box: Box) -> None:
     """Wait until the unit and its end have run."""
-    box.wait_until_fails(f"systemctl is-active {UNIT} | grep -e '^activating' -e '^deactivating'")
+    ends = f"case $(systemctl is-active {UNIT}) in activating | deactivating) false; esac"
+    box.wait_until_succeeds(ends)
 
 
 def test_update(box: Box):

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent_box.naming import TMUX_SOCKET, tmux_socket
@@ -74,6 +75,8 @@ class Pane:
     """What the program calls the pane; the host's name at first."""
     lost: bool = False
     """The agent's pane is gone, while other windows keep the session open."""
+    asked: float = field(default=0.0, compare=False)
+    """Unix time at which tmux was asked for all this; what it put out later is not in it."""
 
     @property
     def ended(self) -> bool:
@@ -176,6 +179,7 @@ class Tmux:
         Of a foreign session it is the first pane. A session of ours that lost its agent's
         pane is there as `lost`, with its process ended.
         """
+        asked = time.time()
         ask = ("display-message", "-p", "#{pid}", ";", "list-panes", "-a", "-F", _FORMAT)
         try:
             text = await self.run(*ask, timeout=timeout)
@@ -190,7 +194,7 @@ class Tmux:
         if not first.isdigit():
             raise TmuxError(f"tmux printed {first[:100]!r} in place of its process id")
         self._server = int(first)
-        return self._server, _parse_panes(rest)
+        return self._server, _parse_panes(rest, asked)
 
     async def path(self) -> str | None:
         """Return the PATH that the server was started with, which is that of the sandbox."""
@@ -325,7 +329,7 @@ class Tmux:
         return True
 
 
-def _parse_panes(text: str) -> dict[str, Pane]:
+def _parse_panes(text: str, asked: float) -> dict[str, Pane]:
     """Return what `list-panes -F _FORMAT` printed, one pane a session."""
     found: dict[str, Pane] = {}
     for line in text.splitlines():
@@ -355,6 +359,7 @@ def _parse_panes(text: str) -> dict[str, Pane]:
             bell=int(bell) if bell.isascii() and bell.isdigit() else 0,
             title=title,
             lost=lost,
+            asked=asked,
         )
     return found
 

@@ -11,12 +11,13 @@ QUESTION = f"print Do you want to proceed?\\n{MARK} 1. Yes\\n  2. No\\n\\nEsc to
 
 
 def test_a_question_long_after_the_start(box):
+    added = time.time()
     box.call("add", name="one")
     started = time.monotonic()
     listener = Listener(box)
     idle = listener.until(lambda view: view["idleSince"] is not None)
     assert idle["state"] == "running"
-    assert abs(time.time() - idle["idleSince"]) < 8
+    assert added - 1 <= idle["idleSince"] <= time.time()
     # The looks that follow a start are over until 45 s after it.
     time.sleep(max(0.0, 21 - (time.monotonic() - started)))
     # Nobody sends anything: the agent asks by itself.
@@ -100,5 +101,8 @@ def test_work_is_not_idle(box):
     busy = listener.until(lambda view: view["idleSince"] is None)
     assert busy["state"] == "running"
     began = time.monotonic()
+    # Whoever asks has the screen read, and what is known of its output may be a while old.
+    while time.monotonic() - began < 4:
+        assert box.call("ls")["sessions"][0]["idleSince"] is None
+        time.sleep(0.05)
     listener.until(lambda view: view["idleSince"] is not None, 20)
-    assert time.monotonic() - began > 4

@@ -63,7 +63,9 @@ class Bench:
                 found += [content] if content else []
         database = self.box.home / ".local/share/opencode/opencode.db"
         if database.exists():
-            rows = sqlite3.connect(database).execute("SELECT data FROM part").fetchall()
+            rows = []
+            with contextlib.suppress(sqlite3.OperationalError):  # no table yet
+                rows = sqlite3.connect(database).execute("SELECT data FROM part").fetchall()
             found += [json.loads(data)["text"] for (data,) in rows]
         return [text.rpartition("] ")[2] for text in found]
 

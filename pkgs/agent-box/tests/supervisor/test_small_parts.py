@@ -77,7 +77,7 @@ def test_one_pane_a_session_and_the_agents_own_first():
             "nonsense",
         ]
     )
-    found = tmux._parse_panes(text)
+    found = tmux._parse_panes(text, asked=5.0)
     assert list(found) == ["a", "b|c", "d"]
     assert (found["a"].pane, found["a"].code, found["a"].lost) == ("%2", 3, False)
     assert (found["a"].bell, found["a"].title, found["b|c"].bell) == (77, "title", 0)

@@ -205,7 +205,7 @@ class Attention:
         pane = session.pane
         if pane is None:
             return
-        session.probed_at = now = time.time()
+        session.probed_at = time.time()
         screen = await self.supervisor.tmux.capture(pane.pane)
         try:
             agent = agents.get(session.entry.agent)
@@ -229,7 +229,8 @@ class Attention:
         # Not each of them tells when the next turn begins.
         ended = signal is not None and signal.word in (hook.IDLE, hook.FAILED)
         done = ended and _silent_since(session, SETTLED)
-        quiet = now - pane.activity >= QUIET or done
+        # Of what came after the last look nothing is known.
+        quiet = pane.asked - pane.activity >= QUIET or done
         if refusal is not None:
             session.last_call = "refused"
         elif signal is not None and done and signal.own:

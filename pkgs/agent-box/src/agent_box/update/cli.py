@@ -14,10 +14,13 @@ from agent_box.update import request, status
 from agent_box.update.lockfile import short
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PATIENCE = 10.0
 """Seconds in which an update that was asked for begins."""
+AGAIN = 2.0
+"""Seconds after which it is asked for once more: while the one before ends, nobody listens."""
 
 
 def describe(found: status.Status) -> str:
@@ -37,10 +40,16 @@ def describe(found: status.Status) -> str:
     return "\n".join(lines) + "\n"
 
 
-def follow(since: float, state: Path | None = None) -> status.Status:
-    """Print phases until the update that began after `since` has ended; return its end."""
+def follow(
+    since: float, ask: Callable[[], None] = lambda: None, state: Path | None = None
+) -> status.Status:
+    """Print phases until the update that began after `since` has ended; return its end.
+
+    `ask` is called every now and then until it has begun.
+    """
     seen = ""
     deadline = time.monotonic() + PATIENCE
+    again = time.monotonic() + AGAIN
     while True:
         found = status.read(state)
         begun = found.started > since or (found.finished or 0) > since
@@ -52,6 +61,9 @@ def follow(since: float, state: Path | None = None) -> status.Status:
             return found
         if not begun and time.monotonic() > deadline:
             raise InternalError("the update did not begin: see `journalctl -u agent-box-update`")
+        if not begun and time.monotonic() > again:
+            again = time.monotonic() + AGAIN
+            ask()
         time.sleep(0.25)
 
 
@@ -75,7 +87,7 @@ def main(argv: list[str] | None = None) -> None:
         request.start(box, user)
         if options.no_wait:
             return
-        found = follow(since)
+        found = follow(since, lambda: request.start(box, user))
     except AgentBoxError as error:
         sys.stderr.write(f"agent-box-update: {error}\n")
         sys.exit(error.exit_code)
