@@ -295,8 +295,10 @@ NIXPKGS = os.environ.get("AGENT_BOX_NIXPKGS", "<nixpkgs>")
     shutil.which(shlex.split(NIX)[0]) is None,
     reason="needs Nix: install it, or set AGENT_BOX_NIX_INSTANTIATE and AGENT_BOX_NIXPKGS",
 )
-def test_bad_configurations_are_refused_with_their_remedy() -> None:
-    command = [*shlex.split(NIX), "--eval", "--strict", "--json", "nixos-tests/assertions.nix"]
+@pytest.mark.parametrize("what", ["assertions", "contract.nix"])
+def test_nothing_is_wrong_with_options(what: str) -> None:
+    """Bad ones are refused with their remedy; names and defaults are those that configs rely on."""
+    command = [*shlex.split(NIX), "--eval", "--strict", "--json", f"nixos-tests/{what}"]
     command += ["--arg", "nixpkgs", NIXPKGS]
     result = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
