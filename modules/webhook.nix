@@ -36,7 +36,7 @@ let
 
   document = {
     users = lib.genAttrs web.users (name: {
-      url = "${lib.head (web.origins ++ [ "https://${web.domain}" ])}/${name}/webhook";
+      url = "${web.address}/${name}/webhook";
       socket = socketPath name;
     });
     sessionMax = webhook.hookSessionMax;

@@ -74,6 +74,14 @@ in
         '';
       };
 
+      address = mkOption {
+        type = types.str;
+        internal = true;
+        readOnly = true;
+        default = lib.head (web.origins ++ [ "https://${web.domain}" ]);
+        description = "Where people are sent: the first of the origins.";
+      };
+
       user = mkOption {
         type = types.str;
         default = if cfg.users ? agent then "agent" else lib.head (web.users ++ [ "agent" ]);
@@ -170,9 +178,7 @@ in
         map (
           name:
           lib.nameValuePair "agent-box-${name}" {
-            environment.AGENT_BOX_URL = lib.mkDefault "${
-              lib.head (web.origins ++ [ "https://${web.domain}" ])
-            }/${name}/";
+            environment.AGENT_BOX_URL = lib.mkDefault "${web.address}/${name}/";
           }
         ) web.users
       );
