@@ -19,9 +19,10 @@ let
           lib.nixosSystem (
             args
             // {
-              inherit system;
               modules = args.modules ++ modules;
             }
+            # One of a launch has its kind from there.
+            // lib.optionalAttrs (args ? system) { inherit system; }
           );
       };
     }).nixosConfigurations.box;
