@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 PIECE_TIMEOUT = 20.0  # seconds at native speed for one piece of evidence
 JOURNAL_LINES = 3000
+LONGEST = 96 << 10
+"""Bytes of a piece; the console of an emulated guest drops what is longer, with the end of the
+answer. The export of the journal has all of it."""
 
 GUEST_COMMANDS = {
     "failed-units.txt": (
@@ -153,7 +156,8 @@ def _journal_export(machine: Machine, folder: Path) -> list[Path]:
 def _look(machine: Machine, command: str) -> str | None:
     """Output of a command, or None if the guest does not answer in time."""
     try:
-        status, text = machine.execute(f"set +e; {{ {command}\n}}; true", timeout=PIECE_TIMEOUT)
+        cut = f"set +e; {{ {command}\n}} | tail -c {LONGEST}; true"
+        status, text = machine.execute(cut, timeout=PIECE_TIMEOUT)
     except HarnessError:
         return None
     return None if status == 124 and not text else text
