@@ -106,3 +106,18 @@ def test_work_is_not_idle(box):
         assert box.call("ls")["sessions"][0]["idleSince"] is None
         time.sleep(0.05)
     listener.until(lambda view: view["idleSince"] is not None, 20)
+
+
+def test_who_asks_too_early_does_not_keep_it_from_being_idle(box):
+    box.call("add", name="one")
+    listener = Listener(box)
+    listener.until(lambda view: view["idleSince"] is not None)
+    # The looks that follow a start would find it out as well.
+    for _ in range(2):
+        box.say("one", "print on it")
+        time.sleep(1.2)
+        for _ in range(8):
+            assert box.view("one")["state"] == "running"
+            time.sleep(0.2)
+        listener.until(lambda view: view["idleSince"] is None, 1)
+        listener.until(lambda view: view["idleSince"] is not None, 7)

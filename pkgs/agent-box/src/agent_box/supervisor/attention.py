@@ -116,8 +116,8 @@ class Attention:
     def seen(self, session: Session, pane: Pane) -> None:
         """Take in the title and the last bell of a session that tmux has just told."""
         now, last, terminal = time.time(), session.signal, meaning(session)
-        if last is not None and last.own and now < last.at + SETTLED:
-            return  # what tmux tells may be older than the word of a hook: wait for the next look
+        if last is not None and last.own and pane.asked < last.at + SETTLED:
+            return  # it may not have caught up with the word of a hook: the next look tells
         rang = session.bell not in (None, pane.bell)
         session.bell = pane.bell
         if rang and terminal.bell is not None:
@@ -165,13 +165,12 @@ class Attention:
         if not sessions:
             return  # the next start begins anew
         if await self.supervisor.look(SOON):
-            now = time.time()
             sessions = self._watched()
             times = {session.id: _last_output(session) for session in sessions}
             seen = any(session.pane and session.pane.attached for session in sessions)
             moved = times != self._looked
             self._looked = times
-            await self.probe([s for s in sessions if self._unread(s) and _reads(s, now)])
+            await self.probe([session for session in sessions if self._reads(session)])
             self._interval = SOON if moved or seen else min(2 * self._interval, LATE)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._due_look)
@@ -189,6 +188,16 @@ class Attention:
     def _unread(self, session: Session) -> bool:
         # tmux tells the time of the last output in whole seconds.
         return _last_output(session) + 1 >= session.probed_at
+
+    def _reads(self, session: Session) -> bool:
+        """Tell whether to read a screen: what is known may be over, or a silence mean something.
+
+        Whoever asked before the silence was long enough has had it read too early.
+        """
+        if session.attention is not None or session.idle_since is not None:
+            return self._unread(session)
+        pane = session.pane
+        return pane is not None and pane.asked - pane.activity >= QUIET
 
     async def refresh(self) -> None:
         """Read every screen that has changed since it was last read."""
@@ -259,9 +268,3 @@ def _told(session: Session) -> str | None:
 def _silent_since(session: Session, seconds: float) -> bool:
     """Tell whether nothing was put out since `seconds` after the word of the agent."""
     return session.signal is not None and _last_output(session) <= session.signal.at + seconds
-
-
-def _reads(session: Session, now: float) -> bool:
-    """Tell whether to read a screen: a question that may have been answered, or a new silence."""
-    known = session.attention is not None or session.idle_since is not None
-    return known or now - _last_output(session) >= QUIET
