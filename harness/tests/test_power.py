@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from agent_box_harness.lossy_disk import BLOCK, LossyDisk
 from agent_box_harness.witness import Ledger, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 READ, WRITE, FLUSH = 0, 1, 3
 
@@ -165,6 +166,34 @@ def test_receipts_are_held_against_what_is_listed() -> None:
     assert "not for it" in ledger.compare_receipts([("codex", receipt[1])])[0]
     # What was there once and is not any more is missing.
     assert ledger.missing == {"one"}
+
+
+def test_what_is_told_unasked_is_of_this_life() -> None:
+    with Witness(Ledger()) as witness:
+
+        def seen(count: int) -> bool:
+            return _soon(lambda: len(witness.views) == count)
+
+        with socket.create_connection(("127.0.0.1", witness.port)) as sock:
+            one, two = ({"name": name, "state": "running"} for name in ("one", "two"))
+            for message in (
+                {"step": "watch"},
+                {"ok": True, "result": {"sessions": [one]}},
+                {"event": "session", "session": two},
+            ):
+                sock.sendall(json.dumps(message).encode() + b"\n")
+            assert seen(2)
+            sock.sendall(b'{"event": "removed", "name": "one"}\n')
+            assert seen(1)
+        assert seen(0)
+
+
+def _soon(condition: Callable[[], bool]) -> bool:
+    for _ in range(100):
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_witness_answers_after_it_has_taken_note() -> None:

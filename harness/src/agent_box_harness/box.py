@@ -54,12 +54,12 @@ class Result:
 
 
 class Box:
-    """One running box, as scenarios see it."""
+    """One running box, as scenarios see it. `document` is its box.json, where that is known."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, document: dict[str, Any] | None = None) -> None:
         self.machine = machine
         self._probes = 0
-        self._box_json: dict[str, Any] | None = None
+        self._box_json = document
         self._real_commands: dict[str, str] = {}
 
     def __getattr__(self, name: str) -> Any:

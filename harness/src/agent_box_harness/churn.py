@@ -25,6 +25,9 @@ the request goes to the supervisor and once after its answer has come:
     {"step": "done", "op": "add", "name": …, "id": …}
     {"step": "refused", "op": "rm", "name": …, "code": …, "error": …}
 
+What the supervisor tells those who subscribe goes outside as it is, on a connection that begins
+with {"step": "watch"}: it costs less than to ask again and again.
+
 It keeps opencode's database, too, for `brief_agents.py`: see `Database`.
 
 Only the standard library: the file is copied into the guest as it is and runs there alone.
@@ -32,6 +35,7 @@ Only the standard library: the file is copied into the guest as it is and runs t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -227,6 +231,22 @@ class Worker:
             time.sleep(self.random.random() * 0.2)
 
 
+def watch(outside: tuple[str, int], path: str) -> None:
+    """Hand on what subscribers are told, for as long as anybody listens."""
+    teller = connected(outside)
+    teller.sendall(b'{"step": "watch"}\n')
+    while True:
+        control = Control(path)
+        with contextlib.suppress(OSError):
+            control.socket.sendall(b'{"op": "subscribe", "args": {}}\n')
+        with contextlib.suppress(OSError):
+            for line in control.lines:
+                try:
+                    teller.sendall(line.encode())
+                except OSError:
+                    return
+
+
 def connected(address: tuple[str, int]) -> socket.socket:
     """Return a connection on which small messages do not wait for each other."""
     connection = socket.create_connection(address)
@@ -243,6 +263,7 @@ def main() -> None:
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     database = Database(home, orders)
     threading.Thread(target=database.serve, daemon=True).start()
+    threading.Thread(target=watch, args=(outside, control), daemon=True).start()
     for line in filter(str.strip, orders.makefile("r")):
         order = json.loads(line)
         if "op" in order:

@@ -111,8 +111,11 @@ class Witness:
         self.ledger = ledger
         self.steps = 0
         """Steps heard so far, requests and answers alike."""
+        self.views: dict[str, dict[str, Any]] = {}
+        """Name -> what the supervisor tells of the session unasked; none until it does."""
         self._changed = threading.Condition()
         self._orders: socket.socket | None = None
+        self._watcher: socket.socket | None = None
         self._answer = ""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -197,6 +200,10 @@ class Witness:
                 with self._changed:
                     if message.get("step") == "ready":
                         self._orders = peer
+                    elif message.get("step") == "watch":
+                        self._watcher = peer
+                    elif self._watcher is peer:
+                        self._view(message)
                     elif "step" not in message:
                         self._answer = line
                     else:
@@ -207,3 +214,13 @@ class Witness:
         with self._changed:
             if self._orders is peer:
                 self._orders = None
+            if self._watcher is peer:
+                self._watcher, self.views = None, {}
+
+    def _view(self, message: Mapping[str, Any]) -> None:
+        if "result" in message:
+            self.views = {view["name"]: view for view in message["result"]["sessions"]}
+        elif message.get("event") == "session":
+            self.views = {**self.views, message["session"]["name"]: message["session"]}
+        elif message.get("event") == "removed":
+            self.views = {k: view for k, view in self.views.items() if k != message["name"]}
