@@ -72,6 +72,11 @@ def test_interruption_and_its_withdrawal(box: Box) -> None:
     for user in box.users:
         view = box.wait_session(user, "work", "running")
         assert view["pid"] != before[user]
+        # It runs a moment before it has noted that.
+        box.wait_for(
+            f"the next launch of {user}'s agent",
+            lambda user=user: len(box.stub_launches(user)) == 2,
+        )
         assert box.stub_launches(user)[-1]["argv"].count("--resume") == 1
 
 
