@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from agent_box_harness.box import Box, Result
+from agent_box_harness.apart import Result
+from agent_box_harness.box import Box
 from agent_box_harness.errors import RequestFailedError, WaitTimeoutError
 
 from .fakes import FakeMachine

@@ -17,7 +17,8 @@ from agent_box_harness.errors import RequestFailedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent_box_harness.box import Box, Result
+    from agent_box_harness.apart import Result
+    from agent_box_harness.box import Box
 
 LIMIT = 5.0
 """Seconds at native speed after which an attack counts as refused: nobody answered."""

@@ -10,19 +10,19 @@ user would type it, once, and never nests another layer of quotes around it.
 
 from __future__ import annotations
 
-import base64
 import json
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_box_harness import apart
 from agent_box_harness.errors import RequestFailedError, UnexpectedOutputError, WaitTimeoutError
 from agent_box_harness.machine import ANSWER_TIMEOUT, COMMAND_TIMEOUT, WAIT_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from agent_box_harness.apart import Result
     from agent_box_harness.machine import Machine
 
 STUB_SOURCE = Path(__file__).with_name("stub_agent.py")
@@ -35,22 +35,6 @@ CREDENTIALS = {
     "pi": (".pi/agent/auth.json", {"stub": {"type": "api_key", "key": "of a stub"}}),
 }
 """Agent -> the file below a home that makes it signed in, and a content that does."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command did. `out` and `err` are text, without the last newline."""
-
-    rc: int
-    out: str
-    err: str
-
-    def check(self, what: str = "command") -> Result:
-        """Return itself if the command succeeded, else raise with all that is known."""
-        if self.rc != 0:
-            msg = f"{what} ended with {self.rc}\nstdout: {self.out}\nstderr: {self.err}"
-            raise RequestFailedError(msg)
-        return self
 
 
 class Box:
@@ -81,12 +65,7 @@ class Box:
         Seconds of `timeout` are at native speed; the machine scales them. A command that runs
         out of time has rc 124. Standard input is empty unless `stdin` is given.
         """
-        script = (
-            "d=$(mktemp -d); rc=0; "
-            f"sh -c {shlex.quote(command)} >$d/out 2>$d/err || rc=$?; "
-            'echo "$rc"; base64 -w0 $d/out; echo; base64 -w0 $d/err; echo; rm -r $d'
-        )
-        return self._parse(self.machine.execute(script, timeout=timeout, stdin=stdin), command)
+        return apart.run(self.machine, command, timeout, stdin)
 
     def as_user(
         self,
@@ -138,7 +117,7 @@ class Box:
             f"base64 -w0 {probe}/err; echo; else echo 126; echo; base64 -w0 {probe}/client; echo; "
             f"fi; rm -rf {probe}"
         )
-        return self._parse(self.machine.execute(script, timeout=timeout, stdin=text), command)
+        return apart.parse(self.machine.execute(script, timeout=timeout, stdin=text), command)
 
     def expect_in(self, output: str | Result, text: str) -> None:
         """Assert that a command's output contains `text`; the error shows the whole output.
@@ -382,17 +361,3 @@ class Box:
             f"runuser -u {shlex.quote(user)} -- env -i -C {shlex.quote(home)} "
             f'PATH="$PATH" {shlex.join(words)} sh -c {shlex.quote(command)}'
         )
-
-    @staticmethod
-    def _parse(answer: tuple[int, str], command: str) -> Result:
-        rc, output = answer
-        lines = output.split("\n")
-        if rc == 124 and len(lines) < 3:  # the machine's own time-out
-            return Result(124, output, f"timed out: {command}")
-        if len(lines) < 3 or not lines[0].strip().lstrip("-").isdigit():
-            raise RequestFailedError(f"no answer from the guest ({rc}) to {command!r}: {output}")
-        out, err = (
-            base64.b64decode(line).decode(errors="replace").removesuffix("\n")
-            for line in lines[1:3]
-        )
-        return Result(int(lines[0]), out, err)

@@ -14,7 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from agent_box_harness import guard
 from agent_box_harness.errors import MachineError
@@ -229,26 +229,42 @@ class ContainerMachine(ShellTransfer, Machine):
 
     # -- inner helpers -----------------------------------------------------
 
+    def execute_apart(
+        self, command: str, timeout: float | None, stdin: bytes
+    ) -> tuple[int, bytes, bytes]:
+        """See `apart.Direct`."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            status, _ = self._run(["sh", "-c", f"cd /tmp; {command}"], timeout, stdin, out, err)
+            for file in (out, err):
+                file.seek(0)
+            return status, out.read(), err.read()
+
     def _execute(
         self, command: str, timeout: float | None, stdin: bytes | None
     ) -> tuple[int, bytes]:
+        argv = ["bash", "-c", f"set -euo pipefail; cd /tmp; {command}"]
+        with self.serial_log.open("ab") as errors:
+            return self._run(argv, timeout, stdin or b"", subprocess.PIPE, errors)
+
+    def _run(
+        self, command: list[str], timeout: float | None, stdin: bytes,
+        out: int | IO[bytes], err: IO[bytes],
+    ) -> tuple[int, bytes]:  # fmt: skip
+        """Run a command as root in the container; its output comes back unless `out` takes it."""
         self.connect()
         limit = [] if timeout is None else ["timeout", "-k", "5", f"{timeout:.3f}"]
-        argv = [*self._enter(), *limit, "bash", "-c", f"set -euo pipefail; cd /tmp; {command}"]
-        with self.serial_log.open("ab") as errors:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        argv = [*self._enter(), *limit, *command]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        try:
+            output, _ = process.communicate(
+                stdin, None if timeout is None else timeout + _ANSWER_GRACE
             )
-            try:
-                output, _ = process.communicate(
-                    stdin or b"", None if timeout is None else timeout + _ANSWER_GRACE
-                )
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise MachineError(f"`{command[:200]}` does not end") from None
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise MachineError(f"`{command[-1][:200]}` does not end") from None
         if process.returncode < 0 or not self.is_up():
-            raise MachineError(f"the container ended during `{command[:200]}`")
-        return process.returncode, output
+            raise MachineError(f"the container ended during `{command[-1][:200]}`")
+        return process.returncode, output or b""
 
     def _enter(self, **environment: str) -> list[str]:
         """Return the argv prefix of a root process in all namespaces of the container."""
