@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent_box_harness import outside
+from agent_box_harness.vendors import no_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 USER = "alice"
 START = 60.0
-"""Seconds to the sign-in's screen. Without network opencode waits half a minute for an answer."""
+"""Seconds to the sign-in's screen."""
 
 SIGN_IN = {
     "claude": "sign-in needed: attach and run /login",
@@ -45,13 +46,14 @@ FIRST_RUN_DIALOGS = (
 
 
 @pytest.mark.needs("agents")
-@pytest.mark.shared
+@pytest.mark.renewed("module")
 @pytest.mark.limit(200)
 @pytest.mark.parametrize("agent", list(SIGN_IN))
 def test_waits_for_sign_in(box: Box, agent: str, measured: Callable[[str, float], None]) -> None:
     """Each CLI starts, stays alive, and is `waiting` with words that say what to do: sign in.
     The list for humans has the same words.
     """
+    no_registry(box, USER)
     view = _waiting(box, agent)
     measured(f"{agent}: start to the sign-in", view["seconds"])
     assert view["reason"] == SIGN_IN[agent]
@@ -70,7 +72,7 @@ def test_waits_for_sign_in(box: Box, agent: str, measured: Callable[[str, float]
 
 
 @pytest.mark.needs("agents")
-@pytest.mark.shared
+@pytest.mark.renewed("module")
 def test_claude_asks_for_sign_in_only(box: Box) -> None:
     """claude's first session ever, the next one in a directory that it has never seen, and one
     that asks before it acts all come to claude's own prompt, with no dialog on the way.
@@ -96,7 +98,7 @@ def test_claude_asks_for_sign_in_only(box: Box) -> None:
 
 
 @pytest.mark.needs("agents")
-@pytest.mark.shared
+@pytest.mark.renewed("module")
 def test_prompt_is_held_until_sign_in(box: Box) -> None:
     """A kickoff prompt is not thrown at a claude that nobody is signed in to: it stays pending,
     through a restart too, and no transcript comes about.

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import agent_box_harness
+from agent_box_harness.vendors import no_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent_box_harness.box import Box
 
-pytestmark = [pytest.mark.needs("agents"), pytest.mark.shared, pytest.mark.limit(400)]
+pytestmark = [pytest.mark.needs("agents"), pytest.mark.renewed("module"), pytest.mark.limit(400)]
 
 USER = "alice"
 PORT = 8123
@@ -29,7 +30,7 @@ MODEL = "/opt/agent-box-stub/stub_model.py"
 LOG = "/run/stub-model.jsonl"
 ANSWER = "All done here."
 START = 150.0
-"""Seconds to the first answer. Without network opencode takes a minute and more to start."""
+"""Seconds to the first answer."""
 
 OPTIONS = {
     "claude": "",
@@ -65,6 +66,7 @@ def test_what_it_tells_is_shown(box: Box, agent: str) -> None:
     the session works. A question makes it wait, the answer lets it go on. The guide about the box
     is in what the vendor gets. A login that the vendor refuses afterwards is shown as refused.
     """
+    no_registry(box, USER)
     _sign_in(box, agent, "alive")
     box.ctl(USER, f"add work --agent {agent} {OPTIONS[agent]} --prompt 'hello there'").check()
     try:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent_box_harness.vendors import Vendors
+from agent_box_harness.vendors import Vendors, no_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent_box_harness.box import Box
 
-pytestmark = [pytest.mark.limit(180), pytest.mark.shared]
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 USER = "alice"
 AGENTS = ("claude", "codex", "opencode", "pi")
@@ -218,6 +218,7 @@ def test_real_clis_reach_their_sign_in(box: Box, flow: str) -> None:
     """
     vendors = Vendors(box, USER)
     box.succeed(f"cd {box.home(USER)} && rm -rf .claude .codex .local/share/opencode .pi")
+    no_registry(box, USER)
     options, *states = REAL[flow]
     vendors.until(flow, "idle")
     vendors.start(flow, options)

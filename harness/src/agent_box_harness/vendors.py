@@ -16,6 +16,15 @@ GH = "/opt/absent/gh/bin/gh"
 """Where the PATH of a session looks for the one CLI that is no agent."""
 
 
+def no_registry(box: Box, user: str) -> None:
+    """Have CLIs that want packages from npm's registry learn at once that none answers.
+
+    Without a network opencode tries for more than a minute at each start. For sessions and
+    sign-ins from now on.
+    """
+    box.ctl(user, "env set NPM_CONFIG_FETCH_RETRIES", stdin="0").check("env set")
+
+
 class Vendors:
     """The stubs of one box, for one user."""
 
