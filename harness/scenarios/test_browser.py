@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent_box_harness.browser import Visitor
     from agent_box_harness.edge import Edge
 
-pytestmark = [pytest.mark.limit(240), browser.needed()]
+pytestmark = [pytest.mark.limit(240), browser.needed(), pytest.mark.renewed("module")]
 
 NEW_PASSWORD = "cobalt Heron/lantern-wüste-29"
 
@@ -55,7 +55,6 @@ def rename(here: Page, others: list[Page], old: str, new: str) -> list[float]:
     return [float(page.evaluate("window.seen") - began) / 1000 for page in others]
 
 
-@pytest.mark.shared
 def test_a_journey(visitor: Visitor, measured: Callable[[str, float], None]) -> None:
     """Sign in, add a session, type a command and see its answer, see another page follow without a
     reload, close in two steps; a wrong password is told and the name stays.
@@ -106,7 +105,6 @@ def test_a_journey(visitor: Visitor, measured: Callable[[str, float], None]) -> 
     assert there.evaluate("window.same"), "the other page was loaded anew"
 
 
-@pytest.mark.shared
 def test_files_and_secrets(visitor: Visitor) -> None:
     """A file goes to the box and one comes from it, byte for byte; a secret reaches the sessions
     that start afterwards, or the one that it is for, and is never shown again.
@@ -164,7 +162,6 @@ def test_files_and_secrets(visitor: Visitor) -> None:
     assert box.succeed(kept) == ""
 
 
-@pytest.mark.shared
 def test_a_large_file(visitor: Visitor, tmp_path: Path) -> None:
     """A large file goes on arriving after the network was gone, and after the page was closed half-
     way; it is complete to the byte, and the service never holds it in memory.
@@ -202,7 +199,6 @@ def test_a_large_file(visitor: Visitor, tmp_path: Path) -> None:
     box.as_user("alice", "rm ~/uploads/large*").check("rm")
 
 
-@pytest.mark.shared
 def test_sites_card(visitor: Visitor) -> None:
     """A site is published, opened to everybody, closed again and removed on the settings page; what
     the box refuses is told there, with nothing typed lost.
@@ -250,7 +246,6 @@ def test_sites_card(visitor: Visitor) -> None:
     card.get_by_text("Nothing is published.").wait_for(timeout=box.machine.scaled(60_000))
 
 
-@pytest.mark.shared
 def test_the_end_of_a_login(visitor: Visitor, measured: Callable[[str, float], None]) -> None:
     """A change of password ends the other login: its page leads to the login page, its terminal
     closes; the page that made the change goes on. Signing out does the same to that one.
@@ -289,7 +284,6 @@ def test_the_end_of_a_login(visitor: Visitor, measured: Callable[[str, float], N
     here.get_by_role("heading", name="Sign in").wait_for()
 
 
-@pytest.mark.shared
 def test_an_expired_login(visitor: Visitor, edge: Edge) -> None:
     """A login that has expired leads to the login page and back to where one was; where something
     is typed, the page waits until one has signed in elsewhere, and nothing is lost.
@@ -332,6 +326,7 @@ def test_an_expired_login(visitor: Visitor, edge: Edge) -> None:
     visitor.box.ctl("alice", "rm kept").check("rm kept")
 
 
+@pytest.mark.renewed
 def test_many_sessions_in_many_pages(
     visitor: Visitor, measured: Callable[[str, float], None]
 ) -> None:

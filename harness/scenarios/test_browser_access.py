@@ -12,7 +12,7 @@ from agent_box_harness.edge import PASSWORDS
 if TYPE_CHECKING:
     from agent_box_harness.browser import Visitor
 
-pytestmark = [pytest.mark.limit(240), browser.needed()]
+pytestmark = [pytest.mark.limit(240), browser.needed(), pytest.mark.renewed("module")]
 
 SMALL = """[...document.querySelectorAll('button, a')].filter(item => item.checkVisibility())
   .map(item => [item.getAttribute('aria-label') ?? item.textContent, item.getBoundingClientRect()])
@@ -60,7 +60,6 @@ TYPED = ("ls --color", "grep --color -n 'total\\|rate' cart.py", "./check")
 """What the pictures show somebody do."""
 
 
-@pytest.mark.shared
 def test_by_keyboard(visitor: Visitor) -> None:
     """The main path needs no mouse: sign in, make a session, work in it, leave it, close it."""
     here = visitor.somebody().new_page()
@@ -107,7 +106,6 @@ def test_by_keyboard(visitor: Visitor) -> None:
     browser.tab(here, "quick").wait_for(state="detached")
 
 
-@pytest.mark.shared
 def test_a_phone(visitor: Visitor) -> None:
     """On a phone everything fits the width, targets are large enough, a row of keys gives the
     terminal what the screen's keyboard lacks, and a finger moves its history.
@@ -185,7 +183,6 @@ def fill(visitor: Visitor) -> None:
     box.wait_session("alice", "review", "waiting")
 
 
-@pytest.mark.shared
 @pytest.mark.skipif(browser.axe() is None, reason="axe-core is not installed (AXE_CORE names it)")
 @pytest.mark.parametrize("shape", ["desktop", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -240,7 +237,6 @@ def test_accessibility(visitor: Visitor, scheme: str, shape: str) -> None:
     assert {place: wrong for place, wrong in found.items() if wrong} == {}
 
 
-@pytest.mark.shared
 @pytest.mark.parametrize("zoom", ZOOMS)
 def test_zoom(visitor: Visitor, zoom: str) -> None:
     """With letters twice as large, or the whole page enlarged, nothing sticks out or is cut off."""
@@ -273,6 +269,7 @@ def test_zoom(visitor: Visitor, zoom: str) -> None:
         look(path.strip("/"))
 
 
+@pytest.mark.renewed
 def test_a_picture(visitor: Visitor) -> None:
     """Pictures of sessions at work, large and on a phone."""
     box = visitor.box

@@ -12,7 +12,7 @@ from agent_box_harness import browser
 if TYPE_CHECKING:
     from agent_box_harness.browser import Visitor
 
-pytestmark = [pytest.mark.limit(180), browser.needed()]
+pytestmark = [pytest.mark.limit(180), browser.needed(), pytest.mark.renewed("module")]
 
 SPY = """window.shown = []; window.Notification = class {
   static permission = 'default';
@@ -23,7 +23,6 @@ SPY = """window.shown = []; window.Notification = class {
 """Stands in for the desktop, which a browser without a screen lacks."""
 
 
-@pytest.mark.shared
 def test_who_waits(visitor: Visitor) -> None:
     """A session that needs somebody is marked in its tab by shape, word and colour, counted in the
     title, and told as a notification to whoever asked for that; a click on it leads there.
@@ -61,7 +60,6 @@ def test_who_waits(visitor: Visitor) -> None:
     box.stub_on_start("alice")
 
 
-@pytest.mark.shared
 def test_who_is_done(visitor: Visitor) -> None:
     """An agent that has ended longer work while nobody looked is told from one that works and from
     one that is idle, until somebody looks.
@@ -94,7 +92,6 @@ def test_who_is_done(visitor: Visitor) -> None:
     box.ctl("alice", "rm worker").check("rm worker")
 
 
-@pytest.mark.shared
 def test_what_others_do(visitor: Visitor) -> None:
     """What the command line, an agent in its session, or a hand in the file of sessions does shows
     in an open page at once, without a reload; so does a file that an agent puts into ~/downloads.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.browser import Visitor
 
-pytestmark = [pytest.mark.limit(240), browser.needed()]
+pytestmark = [pytest.mark.limit(240), browser.needed(), pytest.mark.renewed("module")]
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 
@@ -59,7 +59,6 @@ def clipboard(page: Page) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
-@pytest.mark.shared
 def test_pasting(visitor: Visitor) -> None:
     """A paste of 5 KB from the clipboard reaches the session's program exactly; marked as a paste
     where the program asked for that.
@@ -88,7 +87,6 @@ def test_pasting(visitor: Visitor) -> None:
     assert box.machine.read_file("/home/alice/bracketed") == wanted.encode()
 
 
-@pytest.mark.shared
 def test_links(visitor: Visitor) -> None:
     """A link with a text of its own opens at a click and tells before where it leads, a long one
     over several lines, too.
@@ -113,7 +111,6 @@ def test_links(visitor: Visitor) -> None:
         page.close()
 
 
-@pytest.mark.shared
 def test_clipboard(visitor: Visitor) -> None:
     """What a program puts on the clipboard (OSC 52) and what is marked with the mouse arrive there;
     no program can read it.
@@ -140,7 +137,6 @@ def test_clipboard(visitor: Visitor) -> None:
     assert asked == 0
 
 
-@pytest.mark.shared
 def test_wheel(visitor: Visitor) -> None:
     """The mouse wheel scrolls the history of a session; typing leads back to the present."""
     here, terminal = open_main(visitor)
@@ -164,7 +160,6 @@ def test_wheel(visitor: Visitor) -> None:
     terminal.wait("=64")
 
 
-@pytest.mark.shared
 def test_lost_network(visitor: Visitor, measured: Callable[[str, float], None]) -> None:
     """When the network goes, the page says so; when it is back, the same page goes on and shows
     what has happened meanwhile. Likewise when packets just vanish.
@@ -200,7 +195,6 @@ def test_lost_network(visitor: Visitor, measured: Callable[[str, float], None]) 
     assert here.evaluate("window.same")
 
 
-@pytest.mark.shared
 def test_restarted_service(visitor: Visitor) -> None:
     """When the terminal service dies, terminals say that they connect anew, do so, and repaint."""
     box = visitor.box
@@ -222,7 +216,6 @@ def test_restarted_service(visitor: Visitor) -> None:
     assert here.locator("#notice").inner_text() == ""
 
 
-@pytest.mark.shared
 def test_no_terminal(visitor: Visitor) -> None:
     """Where there is no terminal the page says why and offers to start it, never another one."""
     box = visitor.box

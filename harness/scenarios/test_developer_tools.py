@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NO_OPENAT2 = "Function not implemented"
 
 
+@pytest.mark.renewed
 @pytest.mark.limit(400)
 def test_tools(box: Box):
     """Each tool of the README's table works, or is blocked, as the table says."""

@@ -12,7 +12,7 @@ from agent_box_harness.edge import Ask, Edge, page_headers, with_cookie
 if TYPE_CHECKING:
     from agent_box_harness.edge import Headers
 
-pytestmark = [pytest.mark.limit(120), pytest.mark.shared]
+pytestmark = [pytest.mark.limit(120), pytest.mark.renewed("module")]
 
 SCRIPT = "<script>document.title = 'it ran'</script>"
 

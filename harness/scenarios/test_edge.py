@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-pytestmark = pytest.mark.limit(180)
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 OTHER_METHODS = ("TRACE", "CONNECT", "PROPFIND", "get")
 
 
-@pytest.mark.shared
 def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """Every route answers as it should to nobody, to its owner and to somebody else, and to
     cookies that are empty, made up, doubled, revoked, too old or unused for too long; every answer
@@ -40,7 +39,6 @@ def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
     assert edge.box.succeed("ss -Hlun 'sport = :443'") == ""
 
 
-@pytest.mark.shared
 def test_every_address(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """Every address that the services say they answer, with every method, is closed to whatever is
     no login and to other users, and changes nothing for its owner's cookie without a page of the
@@ -58,7 +56,6 @@ def test_every_address(edge: Edge, measured: Callable[[str, float], None]) -> No
     edge.box.succeed("agent-box-gate unban --all")
 
 
-@pytest.mark.shared
 def test_units(edge: Edge) -> None:
     """The units of the browser side are up, and none of them is in a group that opens more than
     the sockets it needs.
@@ -73,7 +70,6 @@ def test_units(edge: Edge) -> None:
         assert set(groups.split()[1:]) <= {group}, unit
 
 
-@pytest.mark.shared
 def test_methods(edge: Edge) -> None:
     """No method gets anything without a login; those that HTTP hardly knows get nothing at all."""
     expected = matrix.by_method("alice")
@@ -83,7 +79,6 @@ def test_methods(edge: Edge) -> None:
     assert {answer.status for answer in edge.ask(strange)} <= {400, 405, 501}
 
 
-@pytest.mark.shared
 def test_paths(edge: Edge) -> None:
     """No spelling of an address opens anything: to nobody, and to alice nothing of bob's."""
     nobody, alice = tricks(with_cookie(edge.sign_in("alice")))
@@ -91,7 +86,6 @@ def test_paths(edge: Edge) -> None:
     assert opened(alice, edge.ask(alice)) == []
 
 
-@pytest.mark.shared
 def test_foreign_pages(edge: Edge) -> None:
     """A page of another origin changes nothing with the visitor's cookie, whatever it calls itself,
     and reads nothing either.
@@ -128,7 +122,6 @@ def test_foreign_pages(edge: Edge) -> None:
     assert {answer.status for answer in edge.ask(asks)} == {403}
 
 
-@pytest.mark.shared
 def test_other_names(edge: Edge) -> None:
     """A request for another host gets nothing, a login notwithstanding; HTTP leads to HTTPS."""
     cookie = with_cookie(edge.sign_in("alice"))
@@ -142,14 +135,12 @@ def test_other_names(edge: Edge) -> None:
     )
 
 
-@pytest.mark.shared
 def test_http2(edge: Edge) -> None:
     """Over HTTP/2 the routes are closed as well, to every method."""
     expected = matrix.by_method("bob")
     assert wrong(expected, edge.fetch("2", expected, timeout=120)) == []
 
 
-@pytest.mark.shared
 def test_compression(edge: Edge) -> None:
     """Pages, scripts and the terminal come compressed to who can read that, whole either way;
     events, which would be held back, do not.
@@ -176,7 +167,6 @@ def test_compression(edge: Edge) -> None:
         assert plain == packed, path
 
 
-@pytest.mark.shared
 def test_password(edge: Edge) -> None:
     """A right name and password work as Basic credentials, wrong ones do not."""
     asks = {
@@ -189,7 +179,6 @@ def test_password(edge: Edge) -> None:
     edge.box.succeed("agent-box-gate unban --all")
 
 
-@pytest.mark.shared
 def test_sizes(edge: Edge) -> None:
     """What is too large is refused at once, and the log of requests has no secret in it."""
     long = "x" * 40_000

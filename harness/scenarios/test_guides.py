@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
@@ -19,6 +21,7 @@ PLACES = {
 """Where each agent looks for instructions of its user."""
 
 
+@pytest.mark.renewed
 def test_guides(box: Box) -> None:
     """The guide names the user's own addresses and cannot be changed; every agent is led to
     it unless the user has instructions already, and a project's checkout gets nothing.

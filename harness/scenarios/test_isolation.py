@@ -217,6 +217,7 @@ def test_bob_against_alice(box: Box, cell: Cell, request: pytest.FixtureRequest)
         assert outcome.through, f"not even {cell.control} can: {outcome}"
 
 
+@pytest.mark.renewed
 def test_planted_links(box: Box):
     """What bob plants in a shared directory is not what alice's session writes to."""
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):

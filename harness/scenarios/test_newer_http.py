@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.edge import Edge
 
-pytestmark = [pytest.mark.limit(240), pytest.mark.shared]
+pytestmark = [pytest.mark.limit(240), pytest.mark.renewed("module")]
 
 VERSIONS = ("2", "3")
 

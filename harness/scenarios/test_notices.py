@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_box_harness.box import Box
 
+pytestmark = pytest.mark.renewed
+
+DOCUMENT = "/etc/agent-box/box.json"
 UNIT = "agent-box-notify.service"
 ADDRESS = "169.254.169.254"
 PAGES = "/run/imds"
@@ -42,6 +47,18 @@ http.server.ThreadingHTTPServer(("169.254.169.254", 80), Handler).serve_forever(
 """
 
 
+@pytest.fixture
+def _elsewhere(box: Box) -> Iterator[None]:
+    """Whatever is played ends, and the box is on no cloud's machine any more."""
+    document = box.read(DOCUMENT)
+    yield
+    box.run(f"pkill -f /run/[i]mds.py; ip addr del {ADDRESS}/32 dev lo")
+    box.succeed(f"rm -rf {PAGES} /run/systemd/system/{UNIT}.d")
+    box.write_file(DOCUMENT, document, mode=0o444)
+    box.succeed(f"systemctl daemon-reload; systemctl restart {UNIT}; systemctl start caddy")
+
+
+@pytest.mark.usefixtures("_elsewhere")
 @pytest.mark.limit(150)
 def test_interruption_and_its_withdrawal(box: Box) -> None:
     """Every agent is told of a Spot notice as a message, a shell only sees it and executes
@@ -80,6 +97,7 @@ def test_interruption_and_its_withdrawal(box: Box) -> None:
         assert box.stub_launches(user)[-1]["argv"].count("--resume") == 1
 
 
+@pytest.mark.usefixtures("_elsewhere")
 def test_a_service_that_comes_late(box: Box) -> None:
     """A watch that finds no metadata service at boot goes on asking; an error page is no notice."""
     box.use_stub("claude")
@@ -107,22 +125,21 @@ def test_elsewhere(box: Box) -> None:
     )
     assert box.machine.get_unit_property(UNIT, "Result") == "success"
     # A container shows the host's, or none.
-    box.succeed(
-        f"place=$(readlink -e {FIRMWARE}) || place=/sys/class; mount -t tmpfs tmpfs $place &&"
-        f" mkdir -p {FIRMWARE}"
-    )
+    place = box.succeed(f"readlink -e {FIRMWARE} || echo /sys/class").strip()
+    box.succeed(f"mount -t tmpfs tmpfs {place} && mkdir -p {FIRMWARE}")
     for vendor, state in (("Amazon", "inactive"), ("Amazon EC2", "active")):
         box.succeed(f"echo '{vendor}' >{FIRMWARE}/board_vendor; systemctl restart {UNIT}")
         assert box.run(f"systemctl is-active {UNIT}").out == state
+    box.succeed(f"umount {place}; systemctl restart {UNIT}")
 
 
 def _watch(box: Box, *, grace: float, service: bool = True) -> None:
     """Tell the box that it runs on EC2, and play EC2."""
-    document = json.loads(box.read("/etc/agent-box/box.json"))
+    document = json.loads(box.read(DOCUMENT))
     document["cloud"] |= {
         "provider": "ec2", "gracePeriod": grace, "pollInterval": 1, "message": MESSAGE,
     }  # fmt: skip
-    box.succeed("cat >/run/box.json && mv /run/box.json /etc/agent-box/box.json",
+    box.succeed(f"cat >/run/box.json && mv /run/box.json {DOCUMENT}",
                 stdin=json.dumps(document))  # fmt: skip
     # The edge has port 80 of every address.
     box.succeed(f"systemctl stop caddy; mkdir -p {PAGES}; ip addr add {ADDRESS}/32 dev lo")
@@ -193,3 +210,4 @@ def test_a_question_reaches_people_elsewhere(box: Box) -> None:
     ]
     journal = box.run("journalctl -b -o cat -u 'agent-box-attention-*'").out
     assert "alice-topic" not in journal
+    box.succeed("pkill -f /run/[r]eceiver.py; rm /run/notices")

@@ -14,9 +14,8 @@ from agent_box_harness.edge import PASSWORDS, Ask, Edge, page_headers, with_cook
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.limit(240)
+pytestmark = [pytest.mark.limit(240), pytest.mark.renewed("module")]
 
 GATE = "agent-box-gate.service"
 STATE = "/var/lib/agent-box-gate"
@@ -27,6 +26,16 @@ WRITES = "openat,write,fchmod,fsync,/^rename,/^unlink,sendto"
 
 
 UNTRACE = "pkill -x strace; while pgrep -x strace >/dev/null; do sleep 0.05; done"
+
+BACK = "timeout 30 sh -c 'until agent-box-gate status >/dev/null 2>&1; do sleep 0.1; done'"
+"""Waits until the gate answers."""
+
+PID = f"systemctl show -P MainPID {GATE}"
+
+
+def command(text: str) -> dict[str, Any]:
+    """Return a step that runs a command beside the requests."""
+    return {"do": "run", "command": text}
 
 
 def change(edge: Edge, cookie: str, current: str, new: str) -> Ask:
@@ -44,7 +53,6 @@ def terminal(name: str, user: str, cookie: str, edge: Edge) -> dict[str, Any]:
     return {"do": "open", "as": name, "target": f"/{user}/t/main/ws", "headers": headers}
 
 
-@pytest.mark.shared
 def test_what_it_ends(edge: Edge) -> None:
     """The old password and every login of before are dead, Basic ones too, and their terminals
     closed; the page that made the change goes on, and other users notice nothing.
@@ -104,12 +112,6 @@ def points(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def back(box: Box) -> None:
-    """Wait until the gate answers."""
-    box.wait_until_succeeds("agent-box-gate status")
-
-
-@pytest.mark.shared
 def test_killed_at_every_point(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """The gate is killed before each system call with which it carries out a change. When it is
     back, everything is as before, or the change is done, all of it; other users notice nothing.
@@ -129,19 +131,29 @@ def test_killed_at_every_point(edge: Edge, measured: Callable[[str, float], None
     outcomes = []
     for point in trail:
         # One address fails often here.
-        box.succeed("agent-box-gate unban --all")
-        entered = edge.ask([edge.form("bob", passwords[changed])] * 2)
-        bob, other = (each.one("set-cookie").partition(";")[0] for each in entered)
-        pid = outside.main_pid(box, GATE)
-        box.succeed(traced(point))
-        (answer,) = edge.ask([change(edge, bob, passwords[changed], passwords[not changed])])
-        box.run(UNTRACE)
-        back(box)
-        killed = outside.main_pid(box, GATE) != pid
-        forms = [edge.form("bob", passwords[done]) for done in (changed, not changed)]
-        right = [each.status == 303 for each in edge.ask(forms)]
+        login = edge.form("bob", passwords[changed]).step()
+        _, *entered = edge.steps([command("agent-box-gate unban --all"), login, login])
+        bob, other = (each.one("set-cookie").partition(";")[0] for each in edge.read(entered))
+        attempt = change(edge, bob, passwords[changed], passwords[not changed])
+        looks = [
+            *(edge.form("bob", passwords[done]) for done in (changed, not changed)),
+            *(page(bob, "bob"), page(other, "bob"), page(alice)),
+        ]
+        found = edge.steps(
+            [
+                command(f"{PID}; {traced(point)}"), attempt.step(),
+                command(f"{UNTRACE}; {BACK}"), command(PID), *(look.step() for look in looks),
+                command("agent-box-gate logins --json"),
+                command("ls /run/agent-box-gate/live"), command(f"ls -A {STATE}"),
+            ]
+        )  # fmt: skip
+        assert found[0]["rc"] == 0, found[0]
+        killed = found[0]["output"].split()[0] != found[3]["output"].strip()
+        answer, *answers = edge.read([found[1], *found[4:9]])
+        logins, live, state = (each["output"] for each in found[9:])
+        right = [each.status == 303 for each in answers[:2]]
         assert right in ([True, False], [False, True]), (point, right)
-        here, there, hers = edge.ask([page(bob, "bob"), page(other, "bob"), page(alice)])
+        here, there, hers = answers[2:]
         assert {here.status, there.status} == {200 if right[0] else 401}
         assert hers.status == 200, point
         if answer.status == 200:
@@ -149,9 +161,8 @@ def test_killed_at_every_point(edge: Edge, measured: Callable[[str, float], None
         if not killed:
             assert answer.status == 200, (point, answer)
         # A terminal stays open exactly as long as the file of its login.
-        listed = {login["id"] for login in json.loads(box.succeed("agent-box-gate logins --json"))}
-        assert set(box.succeed("ls /run/agent-box-gate/live").split()) == listed, point
-        assert box.succeed(f"ls -A {STATE}").split() == ["gate.json", "gate.json.lock"], point
+        assert set(live.split()) == {each["id"] for each in json.loads(logins)}, point
+        assert state.split() == ["gate.json", "gate.json.lock"], point
         outcomes.append((point, killed, answer.status, right[0]))
         changed = changed is not right[1]
     assert sum(killed for _, killed, _, _ in outcomes) > len(outcomes) / 2, outcomes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-pytestmark = [pytest.mark.limit(180), pytest.mark.shared]
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 USER = "alice"
 UNIT = f"agent-box-codex-{USER}.service"

@@ -12,9 +12,20 @@ from agent_box_harness import outside
 from agent_box_harness.box import BOX_JSON
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_box_harness.box import Box
 
 
+@pytest.fixture
+def _document(box: Box) -> Iterator[None]:
+    """The box's document is what it was before."""
+    content = box.read(BOX_JSON)
+    yield
+    box.write_file(BOX_JSON, content, mode=0o444)
+
+
+@pytest.mark.renewed
 def test_first_boot_sows_the_seed(box: Box) -> None:
     """The first boot lists exactly the sessions of the config, each with an id of its own, and
     they run.
@@ -34,6 +45,8 @@ def test_first_boot_sows_the_seed(box: Box) -> None:
     assert len(ids) == sum(len(box.document["users"][user]["seed"]) for user in box.users)
 
 
+@pytest.mark.renewed
+@pytest.mark.usefixtures("_document")
 def test_reactivation_keeps_the_list(box: Box) -> None:
     """A rebuild with other seeds, as it reloads systemd and restarts the supervisors, changes no
     byte of any list, starts nothing and ends nothing.
@@ -53,6 +66,8 @@ def test_reactivation_keeps_the_list(box: Box) -> None:
         assert _state(box, user) == before[user]
 
 
+@pytest.mark.renewed
+@pytest.mark.usefixtures("_document")
 def test_an_emptied_list_stays_empty(box: Box) -> None:
     """Who removes every session has none after a rebuild either."""
     box.ctl("alice", "rm main").check()

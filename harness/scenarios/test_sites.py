@@ -74,6 +74,7 @@ socketserver.ThreadingTCPServer(("127.0.0.1", 3100), H).serve_forever()
 """A program that repeats what it hears over a WebSocket."""
 
 
+@pytest.mark.renewed
 def test_websocket(edge: Edge) -> None:
     """A WebSocket goes through a private site with the user's password, from pages of that site
     alone; the program learns no credential.
@@ -104,6 +105,7 @@ def test_websocket(edge: Edge) -> None:
     assert "sec-websocket-key" in found[-1]["text"]
     assert "authorization" not in found[-1]["text"]
     box.as_user("alice", "agent-box-site rm chat").check("rm")
+    box.succeed("systemctl stop chat.service")
 
 
 def basic(user: str) -> str:

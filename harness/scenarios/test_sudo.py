@@ -43,7 +43,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.shared
+@pytest.mark.renewed("module")
 def test_allowed(box: Box):
     """alice's one command works in her session and takes effect; for bob it is nobody's."""
     for run in (box.in_session, box.as_user):
@@ -55,7 +55,7 @@ def test_allowed(box: Box):
         box.fail(f"test -e {EFFECT}")
 
 
-@pytest.mark.shared
+@pytest.mark.renewed("module")
 @pytest.mark.limit(200)
 def test_refused(box: Box):
     """Everything that only resembles the allowed command is refused, inside and outside."""
@@ -66,7 +66,7 @@ def test_refused(box: Box):
         assert through == {}
 
 
-@pytest.mark.shared
+@pytest.mark.renewed("module")
 def test_loader_variables(box: Box):
     """Variables that make programs load code do not pass to root."""
     box.in_session("alice", f"LD_PRELOAD=/nowhere.so SYSTEMD_LOG_LEVEL=debug {ALLOWED}").check()

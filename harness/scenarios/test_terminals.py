@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-pytestmark = pytest.mark.limit(180)
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 
-@pytest.mark.shared
 def test_origins(edge: Edge) -> None:
     """Only a page of the box opens a terminal; for any other nothing is started."""
     cookie = with_cookie(edge.sign_in("alice"))
@@ -51,7 +50,6 @@ def test_origins(edge: Edge) -> None:
     assert "=42=" in read["text"]
 
 
-@pytest.mark.shared
 def test_terminal(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """A terminal shows exactly its session or says why not, survives a reload of the edge, and
     ends with the login that opened it; the session goes on.
@@ -94,7 +92,6 @@ def test_terminal(edge: Edge, measured: Callable[[str, float], None]) -> None:
     box.ctl("alice", "rm two").check("rm two")
 
 
-@pytest.mark.shared
 def test_vanished_browsers(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """200 browsers that go away without a word leave no process behind, and the box usable."""
     box, count = edge.box, 200
@@ -126,7 +123,6 @@ def test_vanished_browsers(edge: Edge, measured: Callable[[str, float], None]) -
     assert edge.steps([ask])[0]["status"] == 101
 
 
-@pytest.mark.shared
 def test_kept_page(edge: Edge) -> None:
     """Browsers keep the large page of terminals, and get it anew only when it has changed; whoever
     is not signed in any more gets none.

@@ -104,6 +104,7 @@ def ended(box: Box) -> None:
     box.wait_until_succeeds(ends)
 
 
+@pytest.mark.shared
 def test_update(box: Box):
     """alice's session starts it and sees its end; pins are those of the new system, no session
     is disturbed, and the command lines are those that the module wrote.
@@ -132,6 +133,7 @@ def test_update(box: Box):
     assert "up to date" in box.in_session("bob", "agent-box-update status").check().out
 
 
+@pytest.mark.shared
 def test_only_who_may(box: Box):
     """bob gets nothing: not by the command, not by the socket, not by systemd, and not by a
     request that somebody else's file stands for.
@@ -148,6 +150,7 @@ def test_only_who_may(box: Box):
         assert run("bob", knock).rc != 0
         assert run("bob", f"systemctl start {UNIT}").rc != 0
         assert run("bob", f"touch {STATUS}").rc != 0
+    box.succeed(f"rm -f {STATUS}")
     box.in_session("alice", knock).check("the same, as who may")
     box.wait_until_succeeds(f"test -e {STATUS}")
     ended(box)
@@ -182,6 +185,7 @@ def test_failures(box: Box, step: str, text: str, result: str, system: str):
     is_consistent(box, "new")
 
 
+@pytest.mark.shared
 def test_hang(box: Box):
     """A build that never ends can be stopped; the box is as before, and says why."""
     prepare(box)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ from agent_box_harness.edge import CROWD, PASSWORDS, Ask, Edge, page_headers, wi
 from agent_box_harness.routes import paths
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.limit(180)
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 
 def test_gate_down(edge: Edge) -> None:
@@ -91,6 +94,7 @@ def test_service_down(edge: Edge) -> None:
         assert answer.status == 503
         assert f"systemctl status agent-box-{unit}-alice" in answer.body
         assert answer.one("strict-transport-security")
+    box.succeed("systemctl start agent-box-terminal-alice.service agent-box-settings-alice.socket")
 
 
 def fill(box: Box, folder: str) -> None:
@@ -99,13 +103,19 @@ def fill(box: Box, folder: str) -> None:
     box.fail(f"echo x >{folder}/one-more && rm {folder}/one-more")
 
 
-def small_disk(box: Box, folder: str, size: str, units: str) -> None:
-    """Put a file system of its own under a folder, with what was in it, while units are down."""
+@contextlib.contextmanager
+def small_disk(box: Box, folder: str, size: str, units: str) -> Iterator[None]:
+    """Have a file system of its own under a folder, with what was in it, while units are down.
+
+    Afterwards the folder is what it was before.
+    """
     box.succeed(
         f"systemctl stop {units} && cp -a {folder} /root/copy && "
         f"mount -t tmpfs -o size={size} tmpfs {folder} && cp -a /root/copy/. {folder}/ && "
         f"rm -r /root/copy && systemctl start {units}"
     )
+    yield
+    box.succeed(f"systemctl stop {units} && umount {folder} && systemctl start {units}")
 
 
 def test_gate_without_disk(edge: Edge) -> None:
@@ -116,7 +126,13 @@ def test_gate_without_disk(edge: Edge) -> None:
     state = "/var/lib/agent-box-gate"
     units = "agent-box-gate.socket agent-box-gate-admin.socket agent-box-gate.service"
     before = edge.sign_in("alice")
-    small_disk(box, state, "64k", units)
+    with small_disk(box, state, "64k", units):
+        gate_on_small_disk(edge, state, before)
+
+
+def gate_on_small_disk(edge: Edge, state: str, before: str) -> None:
+    """What a gate does whose disk fills up and has room again."""
+    box = edge.box
     new = "cobalt Heron/lantern-wüste-29"
     body = json.dumps({"current": PASSWORDS["alice"], "new": new})
 
@@ -160,12 +176,18 @@ def test_home_without_room(edge: Edge) -> None:
     were, sessions and terminals go on. With room again, all works again.
     """
     box = edge.box
-    home, own = box.home("alice"), "/home/alice/.config/agent-box"
+    home = box.home("alice")
     units = " ".join(
         f"agent-box-{part}" for part in ("alice.service", "supervisor-alice.service",
                                          "settings-alice.socket", "terminal-alice.service")
     )  # fmt: skip
-    small_disk(box, home, "8m", f"agent-box-settings-alice.service {units}")
+    with small_disk(box, home, "8m", f"agent-box-settings-alice.service {units}"):
+        home_on_small_disk(edge, home)
+
+
+def home_on_small_disk(edge: Edge, home: str) -> None:
+    """What alice's pages do when her home fills up and has room again."""
+    box, own = edge.box, f"{home}/.config/agent-box"
     box.wait_session("alice", "main", "running")
     cookie = with_cookie(edge.sign_in("alice"))
     headers = page_headers(edge, cookie)
@@ -248,6 +270,7 @@ def test_supervisor_down(edge: Edge) -> None:
     for number in (1, 10, 13):
         assert found[number]["text"], number
     assert found[-1]["status"] == 201
+    edge.box.ctl("alice", "rm x").check("rm x")
 
 
 def test_gate_hangs(edge: Edge) -> None:

@@ -14,7 +14,7 @@ from agent_box_harness.edge_load import LETTERS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.limit(180)
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 # Times are those of an idle machine at native speed.
 MEMORY = 120.0
@@ -29,7 +29,6 @@ AWAKE = 500.0
 """Milliseconds from a request to the answer of a settings service that had to be started."""
 
 
-@pytest.mark.shared
 def test_guessers(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """40 wrong passwords at the same moment, from 40 addresses, again and again: the gate hardly
     grows, who is signed in types on undisturbed, and who knows a password gets in.
@@ -58,6 +57,7 @@ def test_guessers(edge: Edge, measured: Callable[[str, float], None]) -> None:
     box.succeed("agent-box-gate unban --all")
 
 
+@pytest.mark.renewed
 def test_many_pages(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """30 sessions in five open pages: a change is in each of them at once, the state itself and
     not the order to fetch it; and where nothing changes, nothing is spent.
@@ -78,7 +78,6 @@ def test_many_pages(edge: Edge, measured: Callable[[str, float], None]) -> None:
     assert found.idle < IDLE * factor
 
 
-@pytest.mark.shared
 def test_nobody_looks(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """The settings service ends by itself when nobody looks, and is back before anybody waits."""
     box = edge.box

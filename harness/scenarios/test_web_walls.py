@@ -7,7 +7,7 @@ import pytest
 from agent_box_harness.attack import attack_as_root, attack_from_login, attack_from_session
 from agent_box_harness.edge import Ask, Edge, with_cookie
 
-pytestmark = pytest.mark.limit(180)
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 
 ECHO = """
@@ -77,6 +77,9 @@ def test_what_services_learn(edge: Edge) -> None:
                  "alt-svc"):  # fmt: skip
         assert answer.all(name) == []
     assert answer.one("x-frame-options") == "SAMEORIGIN"
+    box.succeed(
+        f"pkill -f /tmp/[e]cho.py; rm {path}; systemctl start agent-box-settings-alice.socket"
+    )
 
 
 def connect(path: str) -> str:
@@ -86,7 +89,6 @@ def connect(path: str) -> str:
     return f'python3 -c "import socket, sys; sys.exit(all({attempts}))"'
 
 
-@pytest.mark.shared
 def test_sockets(edge: Edge) -> None:
     """No user reaches any socket of the edge, the gate, the bans or somebody else; the edge's admin
     API listens nowhere else.

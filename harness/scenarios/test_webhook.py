@@ -41,6 +41,7 @@ def ready(sender: Sender, session: str) -> bool:
     return "ready" in screen(sender, session)
 
 
+@pytest.mark.renewed
 def test_closed_until_set_up(sender: Sender) -> None:
     """Without a source every delivery is 404, afterwards whatever is not signed is 401; no
     refusal feeds the jail; the other users' endpoints and the rest of the box stay as they were.
@@ -95,6 +96,7 @@ def test_closed_until_set_up(sender: Sender) -> None:
     assert box.in_session("bob", curl).rc == 7
 
 
+@pytest.mark.renewed
 def test_an_agent_is_told(sender: Sender) -> None:
     """From `setup` to the text in the session: signed, through the edge, once, marked, and not
     while the agent asks a person something; a shell sees it on its screen and runs nothing.
@@ -176,6 +178,7 @@ def test_every_agent_is_told(sender: Sender) -> None:
     assert all("Broken 1" in got["prompt"] for got in told)
 
 
+@pytest.mark.renewed
 def test_a_watch_starts_a_session(sender: Sender) -> None:
     """A standing watch starts one session for a burst, with the very text, and the session takes
     the rest of the story over; killed in between, the receiver forgets and repeats nothing.
@@ -274,6 +277,7 @@ def test_runs_for_who_set_it_up(sender: Sender) -> None:
     assert active() == ["alice"]
 
 
+@pytest.mark.renewed
 def test_shut_off_from_the_rest(sender: Sender) -> None:
     """The receiver reads no other home, reaches no network and runs as the user alone."""
     box = sender.box

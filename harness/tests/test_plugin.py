@@ -189,7 +189,7 @@ def test_it(box):
 
 
 def test_guests_that_several_scenarios_use(run):
-    """By turns, in the order of the run; after a failure the next one gets a fresh guest."""
+    """Those of one guest come together; after a failure the next one gets a fresh guest."""
     result = run(
         scenarios="""
 import pytest
@@ -223,8 +223,66 @@ def test_six(box):
 """
     )
     result.assert_outcomes(passed=5, failed=1)
-    # one and four; two and three; five; six
+    # five; one and four; six; two and three
     asked = ", ".join(["('fresh', 'container')"] * 4)
     result.stdout.fnmatch_lines(
         ["*KEPT*", "*RENEWED*", "*KEPT*", f"ASKED [[]{asked}] OPEN [[][]]*"]
     )
+
+
+def test_users_made_anew_for_a_module(run):
+    """Its scenarios have the same users, one that asks for its own has them alone."""
+    result = run(
+        scenarios="""
+import pytest
+from agent_box_harness import renew
+
+log = []
+renew.keep = lambda box: log.append("kept")
+renew.renew = lambda box: log.append("renewed")
+pytestmark = pytest.mark.renewed("module")
+
+def test_one(box):
+    pass
+
+def test_two(box):
+    pass
+
+@pytest.mark.renewed
+def test_three(box):
+    assert log == ["kept", "renewed"]
+
+def test_four(box):
+    assert log == ["kept", "renewed", "renewed"]
+
+def test_five(box):
+    assert log == ["kept", "renewed", "renewed"]
+"""
+    )
+    result.assert_outcomes(passed=5)
+    result.stdout.fnmatch_lines(["ASKED [[]('fresh', 'container')] OPEN [[][]]*"])
+
+
+def test_who_cannot_clean_up_is_the_last_in_its_guest(run):
+    """The next scenario gets a fresh guest also after one that fails at its end."""
+    result = run(
+        scenarios="""
+import pytest
+
+pytestmark = pytest.mark.shared
+
+@pytest.fixture
+def untidy(box):
+    yield
+    assert False
+
+def test_one(untidy):
+    pass
+
+def test_two(box):
+    pass
+"""
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    asked = ", ".join(["('fresh', 'container')"] * 2)
+    result.stdout.fnmatch_lines([f"ASKED [[]{asked}] OPEN [[][]]*"])

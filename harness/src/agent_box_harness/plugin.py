@@ -15,6 +15,9 @@ booted, and says by markers what is special:
 ``@pytest.mark.renewed``
     one guest for all such scenarios, whose users are made anew before each: for what touches
     nothing but users, their homes, processes and services, and puts stubs in the place of CLIs
+``@pytest.mark.renewed("module")``
+    the same guest, whose users are made anew before the first scenario of the module: each leaves
+    it to the next one as it found it
 ``@pytest.mark.limit(seconds)``
     longest time for the scenario, at native speed
 
@@ -32,16 +35,16 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent_box_harness import evidence, renew, report, turns
+from agent_box_harness import evidence, lending, report, turns
 from agent_box_harness.box import Box
 from agent_box_harness.choice import CHOICES, Guests, pick
 from agent_box_harness.errors import HarnessError, RequestFailedError
+from agent_box_harness.lending import Lending
 from agent_box_harness.needs import ALL_CAPABILITIES
 from agent_box_harness.source import Source
 
@@ -62,7 +65,7 @@ MARKERS = (
     "host(name): the host configuration to boot instead of --host",
     "cold: boot for real instead of cloning the booted guest",
     "shared: use one guest for the marked scenarios of a module, one after the other",
-    "renewed: use one guest, whose users are made anew before each scenario",
+    "renewed(each): use one guest, whose users are made anew before each scenario or `module`",
     "limit(seconds): longest time for the scenario, at native speed",
 )
 
@@ -70,27 +73,12 @@ guests_key = pytest.StashKey[Source]()
 machine_key = pytest.StashKey["Machine"]()
 run_key = pytest.StashKey[report.Run]()
 workdir_key = pytest.StashKey[Path]()
-lent_key = pytest.StashKey["dict[str, Lent]"]()
+lent_key = pytest.StashKey[Lending]()
 failed_key = pytest.StashKey[bool]()
 
 
 class ScenarioTimeoutError(RequestFailedError):
     """A scenario took longer than it may."""
-
-
-@dataclass
-class Lent:
-    """A guest that several scenarios use, one after the other."""
-
-    key: tuple[str, ...] = ()
-    """The marker, then module, host and kind of machine; empty while there is no guest."""
-    machine: Machine | None = None
-    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-
-    def end(self) -> None:
-        """Close the guest, if there is one."""
-        self.key, self.machine = (), None
-        self.stack.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -127,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if given is not None and config.option.xmlpath is None:
             config.option.xmlpath = str(folder / "junit.xml")
     config.stash[run_key] = report.Run(folder)
-    config.stash[lent_key] = {"shared": Lent(), "renewed": Lent()}
+    config.stash[lent_key] = Lending()
     config.stash[guests_key] = Guests(
         repo=config.rootpath,
         choice=config.getoption("--guest"),
@@ -158,7 +146,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             guests.expect(_host(item), _needs(item))
     # What may have to be emulated takes longest, so that it begins first.
     heavy = sorted(filter(_is_heavy, items), key=_limit, reverse=True)
-    others = [item for item in items if not _is_heavy(item)]
+    # A guest that several use is best used by one worker.
+    others = sorted((item for item in items if not _is_heavy(item)), key=_sharing)
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = turns.order(heavy, others, workers, os.cpu_count() or 1)
 
@@ -214,13 +203,10 @@ def measured(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End a shared guest with the last scenario that uses it, or the first that fails in it."""
-    used = _lent_key(item)
-    following = () if nextitem is None else _lent_key(nextitem)
-    for marker, lent in item.config.stash[lent_key].items():
-        # Others may come in between those whose users are made anew.
-        over = nextitem is None or (marker == "shared" and following != lent.key)
-        if over or (lent.key == used and item.stash.get(failed_key, False)):
-            lent.end()
+    lent = item.config.stash[lent_key]
+    lent.end_before(None if nextitem is None else _lent_key(nextitem))
+    if item.stash.get(failed_key, False):
+        lent.end(_lent_key(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -231,6 +217,8 @@ def pytest_runtest_makereport(
     result = yield
     if result.failed:
         item.stash[failed_key] = True
+        if call.when == "teardown":  # what it should have undone is still there
+            item.config.stash[lent_key].end(_lent_key(item))
     if call.excinfo is None or result.skipped or call.when == "teardown" or not _is_scenario(item):
         return result
     machine = item.stash.get(machine_key, None)
@@ -319,30 +307,21 @@ def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
         with fresh() as machine:
             yield machine
         return
-    marker, *_ = key
-    lent = item.config.stash[lent_key][marker]
-    if lent.key != key or lent.machine is None or not lent.machine.is_up():
-        lent.end()
-        lent.machine = lent.stack.enter_context(fresh())
-        lent.key = key
-        if marker == "renewed":
-            renew.keep(Box(lent.machine))
-    elif marker == "renewed":
-        renew.renew(Box(lent.machine))
-    yield lent.machine
+    yield item.config.stash[lent_key].lend(key, lending.tenant(item), fresh)
 
 
 def _lent_key(item: pytest.Item) -> tuple[str, ...]:
     """Which guest of several scenarios this one uses; empty for one of its own."""
-    marker = next((name for name in ("shared", "renewed") if item.get_closest_marker(name)), None)
-    if marker is None or not _is_scenario(item):
-        return ()
+    sharing = _sharing(item)
     guests = item.config.stash[guests_key]
     needs = _needs(item)
-    if guests.reason_against(needs):
+    if not sharing or guests.reason_against(needs):
         return ()
-    where = str(item.path) if marker == "shared" else ""
-    return (marker, where, _host(item), pick(guests.choice, needs))
+    return (*sharing, pick(guests.choice, needs))
+
+
+def _sharing(item: pytest.Item) -> tuple[str, ...]:
+    return lending.sharing(item, _host(item)) if _is_scenario(item) else ()
 
 
 def _limit(item: pytest.Item) -> float:
