@@ -9,6 +9,7 @@ import pytest
 from agent_box_harness import browser
 from agent_box_harness.edge import Edge
 from agent_box_harness.plugin import run_key
+from agent_box_harness.vendors import spare_real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ def _one_browser() -> Iterator[None]:
 @pytest.fixture
 def visitor(edge: Edge, request: pytest.FixtureRequest) -> Iterator[Visitor]:
     """A browser beside the box; no page in it may complain about anything."""
+    spare_real(edge.box)
     for user in edge.box.users:
         edge.box.wait_session(user, "main", ("running", "waiting"))
     folder = request.config.stash[run_key].folder / request.node.name
