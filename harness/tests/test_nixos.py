@@ -168,26 +168,33 @@ def test_forwarded_ports_outlive_a_power_cut_but_not_the_scenario(guests, tmp_pa
 SHARERS = """
 import pytest
 
+# Those that take longest come first, whoever shares.
+pytestmark = pytest.mark.needs("kernel")
+
 def disk(box):
     return box.machine.driver.state_dir / "machine.qcow2"
 
 
 @pytest.mark.shared
+@pytest.mark.limit(40)
 def test_one(box):
     disk(box).write_text("of those who share")
 
 
 @pytest.mark.shared
+@pytest.mark.limit(30)
 def test_two(box):
     assert disk(box).read_text() == "of those who share"
 
 
+@pytest.mark.limit(20)
 def test_alone(box):
     assert disk(box).read_text() == ""
     disk(box).write_text("of who is alone")
 
 
 @pytest.mark.shared
+@pytest.mark.limit(10)
 def test_three(box):
     assert box.machine.is_up()
     assert disk(box).read_text() == ""
