@@ -24,13 +24,17 @@ PAGE = "https://auth.openai.com/codex/device"
 
 @pytest.fixture
 def vendors(box: Box) -> Iterator[Vendors]:
-    """A codex that is a stub, nobody signed in, no session that refers to the app-server."""
+    """A codex that is a stub, nobody signed in, no session that refers to the app-server.
+
+    So are the others, which the card of codex asks as well.
+    """
     stopped(box)
     box.succeed(f"cd {box.home(USER)} && rm -rf .vendor .codex")
     found = Vendors(box, USER)
-    found.use("codex")
+    found.use(*box.document["agents"])
     yield found
-    box.use_real("codex")
+    for agent in box.document["agents"]:
+        box.use_real(agent)
     for session in box.sessions(USER):
         if session["agent"] == "codex":
             box.ctl(USER, f"rm {session['name']}").check()
