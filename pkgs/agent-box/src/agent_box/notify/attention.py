@@ -13,11 +13,8 @@ import queue
 import sys
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,13 +110,6 @@ class Desk:
         return min((known.due for known in self._known.values() if known.due), default=None)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is meant for one receiver goes to no other."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
 class Sender:
     """Sends news to one address."""
 
@@ -131,29 +121,24 @@ class Sender:
         self._host = parts.hostname
         self._click = click
         self._pause = pause
-        self._opener = urllib.request.build_opener(_NoRedirect)
 
     def send(self, news: News) -> bool:
         """Send one piece of news; return whether it was taken."""
+        from agent_box.notify import post  # slow to import, and most of the time there is no news
+
         headers = {"Content-Type": "text/plain; charset=utf-8", "Title": f"Session {news.session}"}
         if self._click:
             headers["Click"] = f"{self._click}?arg={news.session}"
-        request = urllib.request.Request(self._url, news.text.encode(), headers)  # noqa: S310 - checked
         trouble = ""
         for seconds in TRIES:
             self._pause(seconds)
             try:
-                with self._opener.open(request, timeout=TIMEOUT):
-                    return True
-            except urllib.error.HTTPError as error:
-                trouble = f"status {error.code}"
-                if error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in (
-                    HTTPStatus.REQUEST_TIMEOUT,
-                    HTTPStatus.TOO_MANY_REQUESTS,
-                ):
+                post.post(self._url, news.text, headers, TIMEOUT)
+                return True
+            except post.FailedError as error:
+                trouble = str(error)
+                if not error.passing:
                     break
-            except OSError as error:
-                trouble = str(getattr(error, "reason", error))
         log.warning("a notice about session %s did not reach %s: %s", news.session, self._host,
                     trouble)  # fmt: skip
         return False
