@@ -223,7 +223,7 @@ def test_six(box):
 """
     )
     result.assert_outcomes(passed=5, failed=1)
-    # five; one and four; six; two and three
+    # five; two and three; one and four; six
     asked = ", ".join(["('fresh', 'container')"] * 4)
     result.stdout.fnmatch_lines(
         ["*KEPT*", "*RENEWED*", "*KEPT*", f"ASKED [[]{asked}] OPEN [[][]]*"]

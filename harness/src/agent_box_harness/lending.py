@@ -79,6 +79,15 @@ def sharing(item: pytest.Item, host: str) -> tuple[str, ...]:
     return (marker, str(item.path) if marker == "shared" else "", host)
 
 
+def turn(item: pytest.Item, host: str) -> tuple[int, tuple[str, ...]]:
+    """Sort by this: those of one guest come together, best done by one worker.
+
+    Last come those for which every worker has a guest in the end, whoever takes them over.
+    """
+    found = sharing(item, host)
+    return (MARKERS.index(found[0]) + 1 if found else 0, found)
+
+
 def tenant(item: pytest.Item) -> str:
     """For whom the users of a guest are made anew: a scenario, or all those of a module."""
     marker = item.get_closest_marker("renewed")

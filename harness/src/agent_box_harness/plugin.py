@@ -146,8 +146,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             guests.expect(_host(item), _needs(item))
     # What may have to be emulated takes longest, so that it begins first.
     heavy = sorted(filter(_is_heavy, items), key=_limit, reverse=True)
-    # A guest that several use is best used by one worker.
-    others = sorted((item for item in items if not _is_heavy(item)), key=_sharing)
+    others = [item for item in items if not _is_heavy(item)]
+    others.sort(key=lambda item: lending.turn(item, _host(item)) if _is_scenario(item) else (0, ()))
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = turns.order(heavy, others, workers, os.cpu_count() or 1)
 
@@ -312,16 +312,14 @@ def _guest(item: pytest.Item, tmp_path: Path) -> Iterator[Machine]:
 
 def _lent_key(item: pytest.Item) -> tuple[str, ...]:
     """Which guest of several scenarios this one uses; empty for one of its own."""
-    sharing = _sharing(item)
+    if not _is_scenario(item):
+        return ()
+    sharing = lending.sharing(item, _host(item))
     guests = item.config.stash[guests_key]
     needs = _needs(item)
     if not sharing or guests.reason_against(needs):
         return ()
     return (*sharing, pick(guests.choice, needs))
-
-
-def _sharing(item: pytest.Item) -> tuple[str, ...]:
-    return lending.sharing(item, _host(item)) if _is_scenario(item) else ()
 
 
 def _limit(item: pytest.Item) -> float:
