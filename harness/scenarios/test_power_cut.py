@@ -117,7 +117,7 @@ def test_power_cuts(
             else:
                 _settled(box, witness)
                 steps = rng.randint(LEAST, MOST)
-                witness.churn(f"c{cut}", rng.randrange(1 << 32), cut, box.time_factor * 30)
+                witness.churn(f"c{cut}", rng.randrange(1 << 32), box.time_factor * 30)
                 assert witness.wait(steps, box.time_factor * 30), "the workers are stuck"
                 time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
                 moment = f"{steps} steps into the churn"
@@ -151,7 +151,7 @@ def test_power_cuts_and_real_boots(box: Box, measured: Callable[[str, float], No
         _await_orders(box)
         box.succeed(_attend(box, witness))
         for cut in (1, 2):
-            witness.churn(f"b{cut}", rng.randrange(1 << 32), cut, box.time_factor * 30)
+            witness.churn(f"b{cut}", rng.randrange(1 << 32), box.time_factor * 30)
             assert witness.wait(rng.randint(LEAST, MOST), box.time_factor * 30), (
                 "the workers are stuck"
             )

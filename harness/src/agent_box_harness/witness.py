@@ -143,13 +143,15 @@ class Witness:
         answer = self._question({"receipts": True}, "the question for receipts", seconds)
         return [(agent, text) for agent, text in answer["receipts"]]
 
-    def churn(self, prefix: str, seed: int, first: int, seconds: float) -> None:
+    def churn(self, prefix: str, seed: int, seconds: float) -> None:
         """Let the workers loose on the listed sessions and on their own, called `prefix`-….
 
-        The `first` of their sessions says which agent has its turn.
+        They begin with the agent of which the fewest prompts were proven.
         """
         with self._changed:
             names = list(self.ledger.listed)
+            proven = [len(self.ledger.proven[agent]) for agent in AGENTS]
+            first = proven.index(min(proven))
             order = {"prefix": prefix, "seed": seed, "names": names, "first": first}
             self._order(order, seconds)
 

@@ -88,9 +88,9 @@ class Image:
     ) -> Snapshot:
         """Return the frozen, fully booted guest; boots it the first time only.
 
-        `cpus` is what one on which scenarios run needs: one where it is emulated. A second one
-        costs a third more work for the same, a half on a busy machine: each atomic instruction
-        has to be one on the host, and they wait for each other.
+        `cpus` is by default what scenarios are best served with: one processor where it is
+        emulated. A second one, for which each atomic instruction has to be one on the host, makes
+        it half as dear again to start a program, and Python a tenth.
         """
         if cpus is None:
             cpus = 1 if accelerator().name == "tcg" else CPUS
