@@ -92,7 +92,6 @@ def test_what_is_not_quoted_from_end_to_end_is_plain(raw):
     assert envfile.parse_value(raw) == raw
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_every_value_survives_on_one_line(value):
     line = envfile.format_value(value)
@@ -100,9 +99,7 @@ def test_every_value_survives_on_one_line(value):
     assert envfile.parse_value(line) == value
 
 
-@settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.dictionaries(KEYS, VALUES, max_size=5))
 def test_round_trip_through_the_file(tmp_path: Path, first, second):
     path = tmp_path / "env"
@@ -115,7 +112,6 @@ def test_round_trip_through_the_file(tmp_path: Path, first, second):
     assert envfile.read(path) == {key: value for key, value in second.items() if key not in first}
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=200), key=KEYS, value=VALUES)
 def test_lines_of_others_stay_as_they_are(data, key, value):
     document = envfile.EnvFile(data)

@@ -6,7 +6,7 @@ import string
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_box import naming
@@ -56,7 +56,6 @@ def test_hand_made_names_can_still_be_removed():
         naming.check_existing("a b")
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_one_rule_in_both_forms(name):
     try:
@@ -93,7 +92,6 @@ def test_derivation_knows_home_behind_a_link(tmp_path: Path):
     assert naming.derive("pi", link, home, {"pi"}).startswith("pi-")
 
 
-@settings(deadline=None)
 @given(
     agent=st.sampled_from(["claude", "codex", "opencode", "pi", "shell"]),
     directory=st.text(

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_box.session_cli import completion
@@ -56,7 +56,6 @@ def test_version(cli):
     assert cli("--version").out.startswith("agent-box-session ")
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20))
 def test_option_values_are_free_text(text):
     options = {

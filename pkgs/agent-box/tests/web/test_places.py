@@ -58,7 +58,7 @@ _PATHS = st.one_of(st.text(max_size=60), _JOINED)
 
 
 @given(text=_PATHS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_nothing_leads_out(home, text):
     root = os.path.realpath(home)
     for wanted in (text, f"{home}/{text}"):

@@ -292,7 +292,7 @@ def test_an_example_in_the_way_of_shopify() -> None:
 
 # Texts, topics, rules ---------------------------------------------------------------
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""
 
 
