@@ -294,10 +294,13 @@ class Stub:
             while True:
                 time.sleep(3600)
         elif word == "run":
-            done = subprocess.run(  # noqa: S602 - a scenario's own command line
-                rest, shell=True, capture_output=True, text=True, check=False
-            )
-            self.say(f"{done.stdout}{done.stderr}stub: run ended with {done.returncode}")
+            # Each line as it comes: an agent that works shows that it does.
+            with subprocess.Popen(  # noqa: S602 - a scenario's own command line
+                rest, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            ) as process:
+                for line in process.stdout or ():
+                    self.say(line.rstrip("\n"))
+            self.say(f"stub: run ended with {process.returncode}")
         elif word:
             self.say(f"stub: unknown command: {command}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from agent_box_harness.qemu_command import KERNEL_ARGUMENTS
+from agent_box_harness.qemu_command import kernel_arguments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,8 @@ def write_start_script(options: QemuOptions, directory: Path, name: str = "box")
         "qemu-system-x86_64", "-name", name, "-nodefaults", "-no-user-config",
         "-machine", f"q35,accel={options.accel.name}", "-cpu", options.accel.cpu,
         "-smp", str(options.cpus), "-m", f"{options.memory_mib}M",
-        "-kernel", str(files.kernel), "-initrd", str(files.initrd), "-append", KERNEL_ARGUMENTS,
+        "-kernel", str(files.kernel), "-initrd", str(files.initrd),
+        "-append", kernel_arguments(options.accel),
         "-drive", f"file={name}.qcow2,if=none,id=root,format=qcow2,cache=unsafe,discard=unmap",
         "-device", "virtio-blk-pci,drive=root",
         "-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",

@@ -22,7 +22,7 @@ from agent_box_harness.guest.host import Accounts, install_rendered, install_run
 from agent_box_harness.guest.initrd import build_initrd
 from agent_box_harness.guest.layer import Layer
 from agent_box_harness.qemu import QemuMachine, accelerator
-from agent_box_harness.qemu_command import Frozen, QemuFiles, QemuOptions
+from agent_box_harness.qemu_command import Frozen, QemuFiles, QemuOptions, kernel_arguments
 
 if TYPE_CHECKING:
     from agent_box_harness.machine import Machine
@@ -95,8 +95,10 @@ class Image:
         if cpus is None:
             cpus = 1 if accelerator().name == "tcg" else CPUS
         options = self._qemu_options(memory_mib, cpus)
+        accel = options.accel
+        told = kernel_arguments(accel)
         key = cache.digest(
-            self.key, options.accel.name, options.accel.cpu, memory_mib, cpus, _qemu_version()
+            *(self.key, accel.name, accel.cpu, told, memory_mib, cpus, _qemu_version())
         )
 
         def make(directory: Path) -> None:
