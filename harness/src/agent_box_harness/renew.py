@@ -21,14 +21,13 @@ _KEEP = """\
 mkdir -p {kept}/{user}
 cp -a {home}/. {kept}/{user}/
 rm -rf {kept}/{user}/.config/agent-box {kept}/{user}/.local/state/agent-box
-systemctl list-units --plain --no-legend --type=service --state=active {units} \
+systemctl list-units --plain --no-legend --type=service,socket --state=active {units} \
   | cut -d ' ' -f 1 >{kept}/{user}.units
 """
 
 _RENEW = """\
 systemctl stop {units}
-pkill -KILL -u {user} || true
-while pgrep -u {user} >/dev/null; do sleep 0.02; done
+while pkill -KILL -u {user}; do sleep 0.02; done
 find {home} -mindepth 1 -delete
 cp -a {kept}/{user}/. {home}/
 rm -rf {run}
@@ -67,7 +66,8 @@ def _for(box: Box, user: str, text: str) -> str:
         user=user,
         home=box.home(user),
         run=box.document["users"][user]["runtimeDirectory"],
-        units=f"agent-box-{user}.service 'agent-box-*-{user}.service'",
+        # Sockets too: a page that is still open would have its services started again.
+        units=f"'agent-box-*-{user}.socket' agent-box-{user}.service 'agent-box-*-{user}.service'",
         kept=KEPT,
     )
 
