@@ -76,6 +76,10 @@ def test_forks(box: Box) -> None:
     assert _bystanders(box) == before
 
 
+EATER = "x = bytearray(256 << 20); import time; time.sleep(600)"
+"""Four times what the limits below leave."""
+
+
 @pytest.mark.limit(200)
 def test_app_server_counts_with_its_user(box: Box) -> None:
     """The codex app-server is no part of the sandbox, yet of its user: what runs in both shares
@@ -85,7 +89,7 @@ def test_app_server_counts_with_its_user(box: Box) -> None:
     vendors = Vendors(box, "alice")
     vendors.use("codex")
     vendors.credential(".codex/auth.json")
-    assert box.ask_supervisor("alice", "add", name="apps", agent="codex")
+    box.ctl("alice", "add apps --agent codex").check()
     unit = "agent-box-codex-alice.service"
     try:
         server = box.wait_for("the app-server", lambda: outside.main_pid(box, unit))
@@ -103,7 +107,7 @@ def test_app_server_counts_with_its_user(box: Box) -> None:
         used = int(box.read(f"{whole}/memory.current"))
         swap = f"echo 0 >{whole}/memory.swap.max"
         box.succeed(f"echo {used + (64 << 20)} >{whole}/memory.max; {swap}")
-        eaten = box.run(f"sh -c '{join}; exec tail /dev/zero'", timeout=60)
+        eaten = box.run(f"sh -c '{join}; exec python3 -c \"{EATER}\"'", timeout=60)
         assert eaten.rc == 137
         killed = dict(line.split() for line in box.read(f"{part}/memory.events").splitlines())
         assert int(killed["oom_kill"]) == 1
@@ -117,7 +121,7 @@ def test_app_server_counts_with_its_user(box: Box) -> None:
         assert outside.main_pid(box, unit) == server
     finally:
         box.succeed("systemctl daemon-reload")
-        assert box.ask_supervisor("alice", "rm", name="apps")
+        box.ctl("alice", "rm apps").check()
         box.use_real("codex")
 
 
