@@ -100,6 +100,8 @@ class Stand:
     def open(self, *args: str) -> Terminal:
         pid, descriptor = pty.fork()
         if pid == 0:
+            # As a service has it; whoever runs tests under nohup ignores it.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             program = [sys.executable, str(self.root / "program"), *args]
             os.execve(program[0], program, self.env)
         self.opened.append((pid, descriptor))
