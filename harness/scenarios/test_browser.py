@@ -144,6 +144,7 @@ def test_files_and_secrets(visitor: Visitor) -> None:
 
     box.ctl("alice", "add other --agent shell").check("add other")
     here.goto(f"{visitor.origin}/alice/settings/")
+    here.get_by_role("rowheader", name="other").wait_for()
     here.get_by_role("button", name="Add secret").click()
     here.get_by_label("Name", exact=True).fill("TOKEN_OF_TEST")
     here.get_by_role("combobox", name="For").select_option("other")
