@@ -7,7 +7,6 @@ the first message that is submitted, also with one that goes nowhere for want of
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from agent_box.agents.jsonfile import (
     Unfit,
     holds_something,
     merge_json,
+    messages,
     read_json,
 )
 from agent_box.agents.prompts import choose, knobs
@@ -314,14 +314,7 @@ def _messages(transcript: Path, lines: int | None) -> Iterator[dict[str, Any]]:
 
     What stands in front of the first is none, and may be all that a power cut has left.
     """
-    with transcript.open("rb") as file:
-        for line in itertools.islice(file, lines):
-            if b'"assistant"' not in line and b'"user"' not in line:
-                continue
-            with contextlib.suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                if isinstance(record, dict) and record.get("type") in ("assistant", "user"):
-                    yield record
+    return messages(transcript, ("assistant", "user"), lines)
 
 
 def _is_command(record: dict[str, Any]) -> bool:

@@ -8,13 +8,15 @@ not parse is left alone. Mode and symbolic links stay as the user made them.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 #: One value at a path of object keys.
 Setting = tuple[tuple[str, ...], Any]
@@ -125,6 +127,24 @@ def append_toml_table(path: Path, keys: tuple[str, str], body: dict[str, str]) -
         return result
 
     return edit(path, change)
+
+
+def messages(path: Path, kinds: Sequence[str], lines: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the records of a conversation (JSON, one a line) whose `type` is one of `kinds`.
+
+    `lines` is how many are read at most. Raises OSError.
+    """
+    import json
+
+    with path.open("rb") as file:
+        for line in itertools.islice(file, lines):
+            # Long tool output is not worth parsing to find out that nobody speaks there.
+            if b'"assistant"' not in line and b'"user"' not in line:
+                continue
+            with contextlib.suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and record.get("type") in kinds:
+                    yield record
 
 
 _EMPTY = (b"", b"\0")

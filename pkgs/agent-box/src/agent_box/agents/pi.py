@@ -8,14 +8,12 @@ is written behind a description of the session.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import re
 from pathlib import Path
 
 from agent_box import guides
 from agent_box.agents.base import Agent, Context, Launch, valid_uuid
-from agent_box.agents.jsonfile import read_json
+from agent_box.agents.jsonfile import messages, read_json
 from agent_box.agents.prompts import choose, knobs
 from agent_box.agents.providers import in_environment
 from agent_box.agents.screen import has, last_words, tail
@@ -121,14 +119,8 @@ def _file(ctx: Context, identity: str) -> Path | None:
 
 def _spoken(path: Path) -> bool:
     """Return whether a session file holds more than what describes the session."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        for line in itertools.islice(file, _SCAN_LINES):
-            if b'"user"' not in line and b'"assistant"' not in line:
-                continue
-            with contextlib.suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                if isinstance(record, dict) and record.get("type") == "message":
-                    return True
+    with contextlib.suppress(OSError):
+        return any(messages(path, ("message",), _SCAN_LINES))
     return False
 
 
