@@ -12,24 +12,22 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent_box.naming import TMUX_SOCKET, tmux_socket
+from agent_box.panes import PANE_FORMAT, parse_panes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from agent_box.panes import Pane
 
 CHANNEL = "agent-box-event"
 """The `wait-for` channel that the hooks of our tmux.conf signal."""
 
 COLUMNS, LINES = 200, 50
 """Size of a session nobody looks at: wide enough that sign-in URLs do not wrap."""
-
-
-TITLE = 200
-"""Columns read of a title."""
 
 
 class TmuxError(Exception):
@@ -45,65 +43,6 @@ class TmuxDownError(TmuxError):
 
 class TmuxSilentError(TmuxError):
     """The server is there but did not answer in time."""
-
-
-@dataclass(frozen=True)
-class Pane:
-    """The pane of a session that runs its agent, or the first one of a foreign session."""
-
-    session: str
-    """The session's present name."""
-    session_key: str
-    """tmux's own id of the session, such as `$3`: it never means another one later."""
-    pane: str
-    """tmux's own id, such as `%3`."""
-    pid: int
-    dead: bool
-    code: int | None
-    signal: int | None
-    attached: int
-    """Clients looking at the session."""
-    activity: int
-    """Unix time of the last output, in seconds."""
-    session_id: str | None
-    """The agent-box id that the session was started for; None for a foreign session."""
-    launch: str | None
-    """Identifies the launch, so that a later one is told from this one."""
-    bell: int = 0
-    """Unix time of the last bell in its window, in seconds; 0 before the first."""
-    title: str = ""
-    """What the program calls the pane; the host's name at first."""
-    lost: bool = False
-    """The agent's pane is gone, while other windows keep the session open."""
-    asked: float = field(default=0.0, compare=False)
-    """Unix time at which tmux was asked for all this; what it put out later is not in it."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process is gone and its status known."""
-        return self.dead or self.code is not None or self.signal is not None
-
-
-_FORMAT = "|".join(
-    f"#{{{name}}}"
-    for name in (
-        "pane_id",
-        "pane_pid",
-        "pane_dead",
-        "pane_dead_status",
-        "pane_dead_signal",
-        "session_attached",
-        "window_activity",
-        "@agent-box-id",
-        "@agent-box-pane",
-        "@agent-box-launch",
-        "@agent-box-bell",
-        # Anything may be in it.
-        f"={TITLE};s/[|]/ /:pane_title",
-        "session_id",
-        "session_name",
-    )
-)
 
 
 class Tmux:
@@ -180,7 +119,7 @@ class Tmux:
         pane is there as `lost`, with its process ended.
         """
         asked = time.time()
-        ask = ("display-message", "-p", "#{pid}", ";", "list-panes", "-a", "-F", _FORMAT)
+        ask = ("display-message", "-p", "#{pid}", ";", "list-panes", "-a", "-F", PANE_FORMAT)
         try:
             text = await self.run(*ask, timeout=timeout)
         except TmuxDownError:
@@ -194,7 +133,7 @@ class Tmux:
         if not first.isdigit():
             raise TmuxError(f"tmux printed {first[:100]!r} in place of its process id")
         self._server = int(first)
-        return self._server, _parse_panes(rest, asked)
+        return self._server, parse_panes(rest, asked)
 
     async def path(self) -> str | None:
         """Return the PATH that the server was started with, which is that of the sandbox."""
@@ -233,11 +172,11 @@ class Tmux:
 
     async def start(
         self, name: str, cwd: str, session_id: str, launch: str, argv: Sequence[str]
-    ) -> int:
-        """Start `argv` in a new session `name` and return the process id."""
+    ) -> dict[str, Pane]:
+        """Start `argv` in a new session `name` and return what there is then, as `panes` does."""
         target = f"={name}:"
-        out = await self.run(
-            *("new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "-c", cwd),
+        return await self._run_and_look(
+            *("new-session", "-d", "-s", name, "-c", cwd),
             *("-x", str(COLUMNS), "-y", str(LINES)),
             *("-e", f"AGENT_BOX_SESSION={name}", "-e", f"AGENT_BOX_SESSION_ID={session_id}"),
             *("--", *argv, ";"),
@@ -245,36 +184,35 @@ class Tmux:
             *("set-option", "-t", target, "@agent-box-id", session_id, ";"),
             *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
             *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
-            path=await self.path(),
         )
-        return int(out)
 
-    async def respawn(self, pane: Pane, cwd: str, launch: str, argv: Sequence[str]) -> int:
+    async def respawn(
+        self, pane: Pane, cwd: str, launch: str, argv: Sequence[str]
+    ) -> dict[str, Pane]:
         """Start `argv` in the pane of an ended process; whoever watches keeps watching.
 
-        Where the pane is lost a new window takes its place.
+        Where the pane is lost a new window takes its place. Returns the same as `start`.
         """
         target = f"{pane.session_key}:"
-        path = await self.path()
         if pane.lost:
-            opened = await self.run(
-                *("new-window", "-P", "-F", "#{pane_id} #{pane_pid}", "-t", target, "-c", cwd),
-                *("--", *argv, ";"),
+            return await self._run_and_look(
+                *("new-window", "-t", target, "-c", cwd, "--", *argv, ";"),
                 *("set-option", "-p", "-t", target, "remain-on-exit", "on", ";"),
                 *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
                 *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
-                path=path,
             )
-            return int(opened.split()[1])
-        out = await self.run(
+        return await self._run_and_look(
             *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
             *("respawn-pane", "-k", "-t", pane.pane, "-c", cwd, "--", *argv, ";"),
             # Whoever scrolls back still sees the earlier runs; the log of this one begins here.
-            *("set-option", "-p", "-F", "-t", pane.pane, "@agent-box-from", "#{history_size}", ";"),
-            *("display-message", "-p", "-t", pane.pane, "#{pane_pid}"),
-            path=path,
+            *("set-option", "-p", "-F", "-t", pane.pane, "@agent-box-from", "#{history_size}"),
         )
-        return int(out)
+
+    async def _run_and_look(self, *args: str) -> dict[str, Pane]:
+        """Start something and tell what there is then: each client costs as much as either."""
+        path, asked = await self.path(), time.time()
+        look = (";", "list-panes", "-a", "-F", PANE_FORMAT)
+        return parse_panes(await self.run(*args, *look, path=path), asked)
 
     async def kill(self, pane: Pane) -> None:
         """End the session of `pane`; a session that is gone already is fine."""
@@ -295,7 +233,33 @@ class Tmux:
 
     async def capture(self, pane: str, history: int = 0) -> str:
         """Return the text of `pane` with up to `history` lines of scrollback before it."""
-        return await self.run("capture-pane", "-p", "-J", "-S", str(-history), "-t", pane)
+        return await self.run(*_capture(pane, history))
+
+    async def captures(self, panes: Sequence[str]) -> list[str | None]:
+        """Return the texts of several panes; None for one that is gone."""
+        if len(panes) < 2:
+            return [await self._captured(pane) for pane in panes]
+        # Nobody can know it beforehand and put it on a screen.
+        end = os.urandom(16).hex()
+        command: list[str] = []
+        for pane in panes:
+            command += [*_capture(pane), ";", "display-message", "-p", "-t", pane, end, ";"]
+        try:
+            text = await self.run(*command[:-1])
+        except (TmuxDownError, TmuxSilentError):
+            raise
+        except TmuxError:
+            # The first that is gone ends all.
+            return [await self._captured(pane) for pane in panes]
+        return list(text.split(f"{end}\n")[: len(panes)])
+
+    async def _captured(self, pane: str) -> str | None:
+        try:
+            return await self.capture(pane)
+        except (TmuxDownError, TmuxSilentError):
+            raise
+        except TmuxError:
+            return None
 
     async def capture_styled(self, pane: str) -> str:
         """Return the whole text of `pane` with its escapes, which hold the targets of links."""
@@ -329,39 +293,8 @@ class Tmux:
         return True
 
 
-def _parse_panes(text: str, asked: float) -> dict[str, Pane]:
-    """Return what `list-panes -F _FORMAT` printed, one pane a session."""
-    found: dict[str, Pane] = {}
-    for line in text.splitlines():
-        fields = line.split("|", 13)
-        if len(fields) != 14:
-            continue
-        pane, pid, dead, code, signo, attached, activity, ours, main = fields[:9]
-        launch, bell, title, key, name = fields[9:]
-        lost = bool(ours) and pane != main
-        known = found.get(name)
-        if known is not None and (lost or not known.lost):
-            continue
-        found[name] = Pane(
-            session=name,
-            session_key=key,
-            pane=pane,
-            # A window that the user opened is not the agent.
-            pid=0 if lost else int(pid or 0),
-            dead=lost or dead == "1",
-            code=int(code) if code.isdigit() and not lost else None,
-            signal=None if lost else _signal_number(signo),
-            attached=int(attached or 0),
-            activity=int(activity or 0),
-            session_id=ours or None,
-            launch=launch or None,
-            # The user may set the option, too.
-            bell=int(bell) if bell.isascii() and bell.isdigit() else 0,
-            title=title,
-            lost=lost,
-            asked=asked,
-        )
-    return found
+def _capture(pane: str, history: int = 0) -> tuple[str, ...]:
+    return ("capture-pane", "-p", "-J", "-S", str(-history), "-t", pane)
 
 
 def _error(message: str) -> TmuxError:
@@ -369,14 +302,3 @@ def _error(message: str) -> TmuxError:
     if any(text in message for text in down):
         return TmuxDownError(message)
     return TmuxError(message or "tmux failed without saying why")
-
-
-def _signal_number(text: str) -> int | None:
-    if not text:
-        return None
-    if text.isdigit():
-        return int(text)
-    try:
-        return int(signal.Signals[f"SIG{text.removeprefix('SIG')}"])
-    except KeyError:
-        return None

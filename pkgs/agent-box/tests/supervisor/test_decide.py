@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
+from agent_box.panes import Pane
 from agent_box.registry import Entry
 from agent_box.supervisor.reconcile import Action, Phase, decide
-from agent_box.tmux import Pane
 
 ID, OTHER = "f47ac10b-58cc-4372-a567-0e02b2c3d479", "f47ac10b-58cc-4372-a567-0e02b2c3d470"
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from agent_box import sdnotify, tmux
+from agent_box import panes, sdnotify, tmux
 from agent_box.errors import InternalError
 from agent_box.supervisor.cgroups import parse_memory
 
@@ -58,7 +58,7 @@ def test_errors_of_tmux(message, kind):
     ("text", "number"), [("", None), ("9", 9), ("KILL", 9), ("SIGTERM", 15), ("ODD", None)]
 )
 def test_signals_by_number_or_name(text, number):
-    assert tmux._signal_number(text) == number
+    assert panes._signal_number(text) == number
 
 
 def line(*, pane="%0", dead="0", code="", signo="", ours="", main="", key="$0", name="a", bell=""):
@@ -77,7 +77,7 @@ def test_one_pane_a_session_and_the_agents_own_first():
             "nonsense",
         ]
     )
-    found = tmux._parse_panes(text, asked=5.0)
+    found = panes.parse_panes(text, asked=5.0)
     assert list(found) == ["a", "b|c", "d"]
     assert (found["a"].pane, found["a"].code, found["a"].lost) == ("%2", 3, False)
     assert (found["a"].bell, found["a"].title, found["b|c"].bell) == (77, "title", 0)

@@ -30,9 +30,9 @@ from agent_box.supervisor.reconcile import Phase
 from agent_box.tmux import TmuxError
 
 if TYPE_CHECKING:
+    from agent_box.panes import Pane
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
-    from agent_box.tmux import Pane
 
 log = logging.getLogger(__name__)
 
@@ -207,15 +207,20 @@ class Attention:
         """Read the screens of `sessions` and take over what they say."""
         with contextlib.suppress(TmuxError, TimeoutError):
             async with asyncio.timeout(1.0):
-                await asyncio.gather(*(self._probe(session) for session in sessions))
+                await self._probe(
+                    {s.pane.pane: (s, s.pane) for s in sessions if s.pane is not None}
+                )
         self.supervisor.publish()
 
-    async def _probe(self, session: Session) -> None:
-        pane = session.pane
-        if pane is None:
-            return
-        session.probed_at = time.time()
-        screen = await self.supervisor.tmux.capture(pane.pane)
+    async def _probe(self, probed: dict[str, tuple[Session, Pane]]) -> None:
+        for session, _ in probed.values():
+            session.probed_at = time.time()
+        screens = await self.supervisor.tmux.captures(list(probed))
+        for (session, pane), screen in zip(probed.values(), screens, strict=True):
+            if screen is not None:
+                self._read(session, pane, screen)
+
+    def _read(self, session: Session, pane: Pane, screen: str) -> None:
         try:
             agent = agents.get(session.entry.agent)
             ctx = self.supervisor.lifecycle.context(session)

@@ -21,9 +21,9 @@ from agent_box.errors import ConflictError, NotFoundError
 from agent_box.tmux import TmuxError
 
 if TYPE_CHECKING:
+    from agent_box.panes import Pane
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
-    from agent_box.tmux import Pane
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from asyncinotify import Inotify, Mask
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent_box.panes import Pane
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
-    from agent_box.tmux import Pane
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +149,8 @@ class Watchers:
             self.supervisor.wake()
             # Somebody came or went, or a bell rang.
             self.supervisor.attention.soon()
+            # One word of the hooks is kept for whoever comes to listen.
+            await asyncio.sleep(self.supervisor.pace)
         # The server went, or only our client of it: look now, and listen again a little later.
         self.supervisor.wake()
         await asyncio.sleep(LISTEN_PAUSE)
@@ -164,7 +166,7 @@ class Watchers:
                     inotify.add_watch(directory, _WATCHED)
                     self.problem = None
                     # What was edited before the watch was there.
-                    self._read_registry()
+                    self.supervisor.read_registry()
                     await self._hear_edits(inotify)
             except FileNotFoundError:
                 pass
@@ -176,18 +178,14 @@ class Watchers:
                     f"hand edits of {directory} are noticed seconds late ({error.strerror}): too "
                     "many programs of this user watch files"
                 )
-                self._read_registry()
+                self.supervisor.read_registry()
                 await asyncio.sleep(LOOK_PAUSE)
                 continue
             # The directory itself went, of which the last event may not have been about the list.
-            self._read_registry()
+            self.supervisor.read_registry()
             # Its return is not an event for us: look, seldom.
             while not directory.is_dir():  # noqa: ASYNC110
                 await asyncio.sleep(LISTEN_PAUSE)
-
-    def _read_registry(self) -> None:
-        self.supervisor.read_registry()
-        self.supervisor.wake()
 
     async def _hear_edits(self, inotify: Inotify) -> None:
         """Take over each edit; return when the directory is not there any more."""
@@ -197,7 +195,7 @@ class Watchers:
             if event.mask & Mask.CREATE and _just_begun(directory / name):
                 continue
             if event.name is None or event.name.name in (name, ""):
-                self._read_registry()
+                self.supervisor.read_registry()
             if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
                 return
             if not directory.is_dir():

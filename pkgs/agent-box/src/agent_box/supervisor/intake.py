@@ -48,20 +48,26 @@ class Intake:
 
     def read_registry(self) -> None:
         """Take over the registry; on trouble the last good intent stays in force."""
+        document, problem = None, None
         try:
             document = self.store.read()
             if any(entry.id is None for entry in document.entries.values()):
                 document = self.store.mutate(intent.give_ids)
-            self.registry_problem = None
         except (AgentBoxError, OSError) as error:
-            message = str(error)
-            if message != self.registry_problem:
-                log.error("%s", message)
-            self.registry_problem = message
+            problem = str(error)
+        if problem != self.registry_problem:
+            if problem is not None:
+                log.error("%s", problem)
+            self.registry_problem = problem
+            self.wake()
+        if document is None:
             if self.document.entries or self.sessions:
                 return
             document = self.store.last_good()
-        self.take(document)
+        # Changes of our own come back as edits.
+        same_order = list(document.sessions) == list(self.document.sessions)
+        if document != self.document or not same_order:
+            self.take(document)
 
     def take(self, document: Document) -> None:
         """Make `document` the intent in force."""

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
     from agent_box.agents.base import Agent, Launch
     from agent_box.config import Box, User
+    from agent_box.panes import Pane
     from agent_box.supervisor.cgroups import Groups
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.record import Record, Records
-    from agent_box.tmux import Pane, Tmux
+    from agent_box.tmux import Tmux
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +88,11 @@ class Lifecycle:
                 log.warning("%s is not loaded: %s", path, error)
         return env
 
-    async def start(self, session: Session, pane: Pane | None) -> None:
-        """Start the session, in `pane` if that holds an ended run of it."""
+    async def start(self, session: Session, pane: Pane | None) -> dict[str, Pane] | None:
+        """Start the session, in `pane` if that holds an ended run of it.
+
+        Returns the panes that tmux has then; None if nothing was started, as its phase tells.
+        """
         now = time.time()
         again = session.record.launched
         try:
@@ -103,11 +107,11 @@ class Lifecycle:
         except AgentBoxError as error:
             log.error("session %s cannot start: %s", session.name, error)
             session.enter(Phase.FAILED, now, str(error))
-            return
+            return None
         except Exception as error:  # a full disk, an adapter's bug: it may pass, at a slow pace
             log.exception("session %s cannot start now", session.name)
             self.postpone(session, f"it cannot be started now ({error})")
-            return
+            return None
         argv = [self.box.programs.launch, str(spec)]
         session.enter(Phase.STARTING, now)
         cwd = session.entry.working_directory
@@ -115,9 +119,9 @@ class Lifecycle:
             cwd = "/"
         try:
             if pane is not None:
-                await self.tmux.respawn(pane, cwd, launch_key, argv)
+                panes = await self.tmux.respawn(pane, cwd, launch_key, argv)
             else:
-                await self.tmux.start(session.name, cwd, session.id, launch_key, argv)
+                panes = await self.tmux.start(session.name, cwd, session.id, launch_key, argv)
         except (TmuxDownError, TmuxSilentError):
             # Looked at again when the server answers: the request may have got through.
             session.enter(Phase.IDLE, now)
@@ -125,7 +129,7 @@ class Lifecycle:
         except TmuxError as error:
             log.warning("session %s: tmux: %s", session.name, error)
             self.postpone(session, f"tmux refused to start it ({error})")
-            return
+            return None
         session.record.started_at = now
         session.record.launched = True
         session.record.restarts += 1 if again else 0
@@ -137,6 +141,7 @@ class Lifecycle:
             session.entry.agent,
             f" ({launch.note})" if launch.note else "",
         )
+        return panes
 
     def postpone(self, session: Session, reason: str) -> None:
         """Try a start that did not come about again, later each time."""

@@ -13,9 +13,9 @@ from agent_box.supervisor.cgroups import Applied
 from agent_box.supervisor.reconcile import Phase
 
 if TYPE_CHECKING:
+    from agent_box.panes import Pane
     from agent_box.registry import Entry
     from agent_box.supervisor.record import Record
-    from agent_box.tmux import Pane
 
 
 class TurnLock(asyncio.Lock):

@@ -22,10 +22,10 @@ from agent_box.tmux import TmuxError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from agent_box.panes import Pane
     from agent_box.registry import Document
     from agent_box.supervisor.model import Session
     from agent_box.supervisor.runner import Supervisor
-    from agent_box.tmux import Pane
 
     Args = dict[str, Any]
 
@@ -165,10 +165,17 @@ class Operations:
         name = _name(args)
         supervisor = self.supervisor
         session = supervisor.sessions.get(name)
-        await self._change(intent.remove(name))
         if session is None:
             # An entry that made no sense; what ran for it is ended as unlisted.
+            await self._change(intent.remove(name))
             return {"session": None}
+        with supervisor.ending(session.id):
+            await self._remove(session)
+        return {"session": None}
+
+    async def _remove(self, session: Session) -> None:
+        supervisor = self.supervisor
+        await self._change(intent.remove(session.name))
         async with session.lock:
             await supervisor.look(LOOK_TIMEOUT)
             known = [pane for pane in supervisor.foreign.values() if pane.session_id == session.id]
@@ -176,7 +183,6 @@ class Operations:
             if pane is not None:
                 await supervisor.lifecycle.end(None, pane, session.id)
             supervisor.forget(session.id)
-        return {"session": None}
 
     async def stop(self, args: Args) -> Args:
         """Park a session: it stays listed and ended."""

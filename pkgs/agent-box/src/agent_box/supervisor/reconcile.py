@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent_box.panes import Pane
     from agent_box.registry import Entry
-    from agent_box.tmux import Pane
 
 
 class Phase(Enum):

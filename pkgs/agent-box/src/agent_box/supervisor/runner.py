@@ -27,10 +27,13 @@ from agent_box.supervisor.lifecycle import Lifecycle
 from agent_box.supervisor.prompts import Prompts
 from agent_box.supervisor.reconcile import Action, Phase, by_session, decide
 from agent_box.supervisor.signin import Signin
-from agent_box.tmux import Pane, Tmux, TmuxDownError, TmuxError, TmuxSilentError
+from agent_box.tmux import Tmux, TmuxDownError, TmuxError, TmuxSilentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_box.config import Box, User
+    from agent_box.panes import Pane
     from agent_box.supervisor.model import Session
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,9 @@ STARTED = 10.0
 """Seconds after which a launch that lives counts as the agent, heard of or not."""
 
 LIVING = (Phase.STARTING, Phase.RUNNING)
+
+MAX_PACE = 0.25
+"""Seconds at most from one look to the next, for servers that are very slow to answer."""
 
 SILENT_RETRY = 2.0
 """Seconds between two looks at a tmux server that does not answer."""
@@ -68,6 +74,10 @@ class Supervisor(Intake):
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[bool] | None = None
         self._ending: set[str] = set()
+        """Ids of the sessions that somebody is ending."""
+        self.pace = 0.0
+        """Seconds from one look to the next: as many as a look takes, so that looks never use more
+        than half of a processor, however many wake-ups come one after the other."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -83,7 +93,9 @@ class Supervisor(Intake):
         try:
             while True:
                 self._wake.clear()
+                began = time.monotonic()
                 await self.look()
+                self.pace = min(time.monotonic() - began, MAX_PACE)
                 self._act()
                 self.signin.adopt()
                 self.publish()
@@ -91,6 +103,7 @@ class Supervisor(Intake):
                 timeout = SILENT_RETRY if self.server != "running" else None
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout):
+                        await asyncio.sleep(self.pace)
                         await self._wake.wait()
         finally:
             self.watchers.stop()
@@ -197,10 +210,10 @@ class Supervisor(Intake):
             if self._decide(session) is not Action.NOTHING or _misnamed(session):
                 self.spawn(self._carry_out(session))
         for pane in self.foreign.values():
-            ended = pane.session_key in self._ending
-            if decide(None, pane, Phase.IDLE, due=True) is Action.END and not ended:
-                self._ending.add(pane.session_key)
-                self.spawn(self._end_unlisted(pane))
+            if decide(None, pane, Phase.IDLE, due=True) is not Action.END:
+                continue
+            if pane.session_id is not None and pane.session_id not in self._ending:
+                self.spawn(self._end_unlisted(pane, pane.session_id))
 
     def _decide(self, session: Session) -> Action:
         if session.unseen:
@@ -226,14 +239,21 @@ class Supervisor(Intake):
             return
         self.wake()
 
-    async def _end_unlisted(self, pane: Pane) -> None:
-        log.info("session %s is not listed any more: ending it", pane.session)
+    @contextlib.contextmanager
+    def ending(self, session_id: str) -> Iterator[None]:
+        """Leave it to the caller meanwhile to end a session that is not listed any more."""
+        self._ending.add(session_id)
         try:
-            await self.lifecycle.end(None, pane, pane.session_id)
-            if pane.session_id:
-                self.forget(pane.session_id)
+            yield
         finally:
-            self._ending.discard(pane.session_key)
+            self._ending.discard(session_id)
+            self.wake()
+
+    async def _end_unlisted(self, pane: Pane, session_id: str) -> None:
+        log.info("session %s is not listed any more: ending it", pane.session)
+        with self.ending(session_id):
+            await self.lifecycle.end(None, pane, session_id)
+            self.forget(session_id)
 
     async def _carry_out(self, session: Session) -> None:
         async with session.lock:
@@ -271,19 +291,15 @@ class Supervisor(Intake):
         # slow to answer has not lost what it was told to start.
         session.unseen = True
         try:
-            await self.lifecycle.start(session, pane)
-        except BaseException:
+            panes = await self.lifecycle.start(session, pane)
+        finally:
             session.unseen = False
-            raise
-        if session.phase not in LIVING:
-            session.unseen = False
+        if panes is None:
             if session.next_retry_at is not None:
                 # It was postponed.
                 delay = max(0.0, session.next_retry_at - time.time())
                 asyncio.get_running_loop().call_later(delay + 0.01, self.wake)
             return
-        panes = await self.tmux.panes()
-        session.unseen = False
         session.pane = next((p for p in panes.values() if p.session_id == session.id), None)
         if session.pane is not None and self.sessions.get(session.name) is session:
             self.watchers.follow(session, session.pane)

@@ -24,9 +24,9 @@ from agent_box.supervisor.words import Words
 from agent_box.tmux import TmuxDownError, TmuxError
 
 if TYPE_CHECKING:
+    from agent_box.panes import Pane
     from agent_box.signin.flows import Flow
     from agent_box.supervisor.runner import Supervisor
-    from agent_box.tmux import Pane
 
 log = logging.getLogger(__name__)
 
