@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -68,7 +67,7 @@ class Ears:
         if pane is None or not meaning(session).notices:
             return
         # It names the session to `take`: panes may be had by anybody who runs in one.
-        token = secrets.token_hex(16)
+        token = os.urandom(16).hex()
         self._expected = {known: s for known, s in self._expected.items() if s is not session}
         self._expected[token] = session
         try:
