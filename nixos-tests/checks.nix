@@ -165,8 +165,7 @@ prefixed "evaluates" (lib.mapAttrs evaluates (hosts // templates.boxes))
       ''
         pytest -p no:cacheprovider
       '';
-}
-// lib.optionalAttrs pkgs.stdenv.hostPlatform.isx86_64 {
+
   image = import ./image.nix {
     inherit pkgs;
     host = hosts.vm;
