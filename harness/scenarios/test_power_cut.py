@@ -226,9 +226,7 @@ def _power_on(box: Box) -> str:
 
 def _await_orders(box: Box) -> None:
     """Start what will obey the witness; until the next cut, it stays."""
-    box.succeed(
-        f"mkfifo {ORDERS}; setsid -f runuser -u {USER} -- {CHURN} <>{ORDERS} >/dev/null 2>&1"
-    )
+    box.succeed(f"mkfifo {ORDERS}; setsid -f runuser -u {USER} -- {CHURN} <>{ORDERS} >/dev/null")
 
 
 def _attend(box: Box, witness: Witness) -> str:

@@ -98,18 +98,22 @@ class Database:
     def __init__(self, home: Path, outside: socket.socket) -> None:
         self.path = home / ".local/share/opencode/opencode.db"
         self.outside = outside
+        # Two that make it at once would be in each other's way: SQLite waits for nobody then.
+        self.opening = threading.Lock()
 
     def open(self) -> sqlite3.Connection:
         """Return a connection, set up as opencode sets it up."""
         database = sqlite3.connect(self.path, timeout=5)
-        database.executescript(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-            "CREATE TABLE IF NOT EXISTS session (id TEXT, directory TEXT, parent_id TEXT,"
-            " time_created INTEGER);"
-            "CREATE TABLE IF NOT EXISTS message (id TEXT, session_id TEXT, data TEXT,"
-            " time_created INTEGER);"
-            "CREATE TABLE IF NOT EXISTS part (message_id TEXT, data TEXT, time_created INTEGER);"
-        )
+        with self.opening:
+            database.executescript(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                "CREATE TABLE IF NOT EXISTS session (id TEXT, directory TEXT, parent_id TEXT,"
+                " time_created INTEGER);"
+                "CREATE TABLE IF NOT EXISTS message (id TEXT, session_id TEXT, data TEXT,"
+                " time_created INTEGER);"
+                "CREATE TABLE IF NOT EXISTS part"
+                " (message_id TEXT, data TEXT, time_created INTEGER);"
+            )
         return database
 
     def serve(self) -> None:

@@ -159,8 +159,13 @@ class Witness:
         with self._changed:
             self._answer = ""
             self._order(order, seconds)
-            if not self._changed.wait_for(lambda: self._answer, seconds):
-                raise RequestFailedError(f"{what} was not answered in {seconds:g} s")
+            self._changed.wait_for(lambda: self._answer or self._orders is None, seconds)
+            if not self._answer:
+                raise RequestFailedError(
+                    f"{what} was not answered in {seconds:g} s"
+                    if self._orders
+                    else f"{what} ended who took orders: see the serial log"
+                )
             answer: dict[str, Any] = json.loads(self._answer)
         return answer
 
@@ -218,6 +223,7 @@ class Witness:
                 self._orders = None
             if self._watcher is peer:
                 self._watcher, self.views = None, {}
+            self._changed.notify_all()
 
     def _view(self, message: Mapping[str, Any]) -> None:
         if "result" in message:
