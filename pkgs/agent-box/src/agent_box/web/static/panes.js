@@ -60,7 +60,10 @@ export class Pane {
   /** Have the keyboard write into the terminal: not before it listens, or keys would be lost. */
   focus() {
     this.awaitsFocus = !this.ready;
-    if (this.ready) focusTerminal(this.frame);
+    const dialog = document.querySelector("dialog[open]");
+    // Keys meant for a dialog would be typed into the terminal.
+    if (dialog) dialog.addEventListener("close", () => { if (this.hooks.isSelected(this)) this.focus(); }, { once: true });
+    else if (this.ready) focusTerminal(this.frame);
   }
 
   reload() {
