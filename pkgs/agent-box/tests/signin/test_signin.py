@@ -347,3 +347,18 @@ async def test_missing_cli_is_told(stand):
     await stand.start("pi", provider="anthropic")
     card = await stand.until("pi", "failed")
     assert "No such file" in str(card["error"])
+
+
+async def test_who_has_no_credential_is_asked_only_if_that_may_not_be_all(stand):
+    """opencode needs a second to say that it has none; claude's settings may name one."""
+    credential = stand.home / ".local/share/opencode/auth.json"
+    credential.parent.mkdir(parents=True)
+    for there in (False, True):
+        if there:
+            credential.write_text("{}")
+        before = len(stand.log())
+        await stand.signin.connections({"wait": True, "fresh": True})
+        asked = {entry["cli"] for entry in stand.log()[before:]}
+        assert ("opencode" in asked) is there
+        assert {"claude", "codex"} <= asked
+        assert (await stand.card("opencode"))["state"] in ("idle", "connected")

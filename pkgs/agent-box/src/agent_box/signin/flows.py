@@ -57,6 +57,9 @@ class Flow:
     providers: tuple[str, ...] = ()
     answers: tuple[tuple[str, str], ...] = ()
     """Questions that have one answer only: pattern of the last line, and keys for tmux."""
+    only_file: bool = False
+    """Whether its answer counts nothing but the file of its credential: without that it need not
+    be asked, which takes a second of a processor."""
     staged: bool = False
     """The CLI drops its credential when it starts to sign in: let it do so in another place."""
     done: str | None = None
@@ -138,6 +141,7 @@ FLOWS = {
             clears=_MODEL_KEYS,
             shadows=_MODEL_KEYS,
             providers=_PROVIDERS,
+            only_file=True,
             done=r"Login successful|Done",
         ),
         Flow(

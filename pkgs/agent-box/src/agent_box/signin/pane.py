@@ -89,6 +89,9 @@ class Attempt:
             self._leave("probe", missing=True)
             return
         self._kept.restore_missing()
+        if self._flow.only_file and not self._credential.exists():
+            self._leave("probe", connected=False, detail="")
+            return
         connected, detail = probe.ask(self._flow, self._program, self._env)
         self._leave("probe", connected=connected, detail=detail)
 
