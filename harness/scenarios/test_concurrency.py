@@ -12,7 +12,7 @@ from agent_box_harness import outside
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.renewed
+pytestmark = pytest.mark.renewed(touches=("alice",))
 
 USER = "alice"
 

@@ -18,7 +18,7 @@ USER = "alice"
 AGENTS = ("claude", "codex", "opencode", "pi")
 
 
-@pytest.mark.renewed
+@pytest.mark.renewed(touches=("alice",))
 def test_what_is_killed_resumes(box: Box) -> None:
     """Agents that are killed, alone, with their supervisor or with the terminal server, come back
     in their conversations; none is given its task again.
@@ -34,7 +34,7 @@ def test_what_is_killed_resumes(box: Box) -> None:
     assert _given(box) == conversations
 
 
-@pytest.mark.renewed
+@pytest.mark.renewed(touches=("alice",))
 def test_who_dies_before_its_task_is_told_again(box: Box) -> None:
     """An agent that is killed before it has stored its task is given it at its next start, also by
     another supervisor; once.

@@ -60,10 +60,10 @@ USER = "alice"
 DISK = 48 << 20
 """Bytes; a home with a few transcripts needs little."""
 SEEDED = {"main"}
-CUTS, EARLY = 18, 8
+CUTS, EARLY = 18, 9
 """Cuts of one disk, and how many of them come while the box recovers from the one before."""
 
-LEAST, MOST = 4, 9
+LEAST, MOST = 4, 7
 """Steps of the workers before a cut: with four, one of the two has had an answer."""
 CHURN, ORDERS = "/opt/churn.py", "/run/churn"
 """The program that obeys the witness, and where it waits to be told who that is."""

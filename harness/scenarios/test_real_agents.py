@@ -46,7 +46,7 @@ FIRST_RUN_DIALOGS = (
 
 
 @pytest.mark.needs("agents")
-@pytest.mark.renewed("module")
+@pytest.mark.renewed("module", touches=("alice",))
 @pytest.mark.limit(200)
 @pytest.mark.parametrize("agent", list(SIGN_IN))
 def test_waits_for_sign_in(box: Box, agent: str, measured: Callable[[str, float], None]) -> None:
@@ -72,7 +72,7 @@ def test_waits_for_sign_in(box: Box, agent: str, measured: Callable[[str, float]
 
 
 @pytest.mark.needs("agents")
-@pytest.mark.renewed("module")
+@pytest.mark.renewed("module", touches=("alice",))
 def test_claude_asks_for_sign_in_only(box: Box) -> None:
     """claude's first session ever, the next one in a directory that it has never seen, and one
     that asks before it acts all come to claude's own prompt, with no dialog on the way.
@@ -98,7 +98,7 @@ def test_claude_asks_for_sign_in_only(box: Box) -> None:
 
 
 @pytest.mark.needs("agents")
-@pytest.mark.renewed("module")
+@pytest.mark.renewed("module", touches=("alice",))
 def test_prompt_is_held_until_sign_in(box: Box) -> None:
     """A kickoff prompt is not thrown at a claude that nobody is signed in to: it stays pending,
     through a restart too, and no transcript comes about.

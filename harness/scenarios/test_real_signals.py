@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-pytestmark = [pytest.mark.needs("agents"), pytest.mark.renewed("module"), pytest.mark.limit(400)]
+pytestmark = [
+    pytest.mark.needs("agents"),
+    pytest.mark.renewed("module", touches=("alice",)),
+    pytest.mark.limit(400),
+]
 
 USER = "alice"
 PORT = 8123

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
+pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module", touches=("alice",))]
 
 USER = "alice"
 AGENTS = ("claude", "codex", "opencode", "pi")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.renewed
+pytestmark = pytest.mark.renewed(touches=("alice",))
 
 USER = "alice"
 UNIT = outside.supervisor(USER)

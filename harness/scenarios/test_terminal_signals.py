@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.renewed
+pytestmark = pytest.mark.renewed(touches=("alice",))
 
 USER = "alice"
 DOCUMENT = "/etc/agent-box/box.json"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agent_box_harness.box import Box
 
-pytestmark = pytest.mark.renewed
+pytestmark = pytest.mark.renewed(touches=("alice",))
 
 USER = "alice"
 SILENCE = 30.0  # seconds that the server is stopped for, as the guest's clock counts them

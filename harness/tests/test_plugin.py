@@ -196,7 +196,7 @@ import pytest
 from agent_box_harness import renew
 
 renew.keep = lambda box: print("KEPT")
-renew.renew = lambda box: print("RENEWED")
+renew.renew = lambda box, touched: print("RENEWED")
 
 @pytest.mark.renewed
 def test_one(box):
@@ -239,7 +239,7 @@ from agent_box_harness import renew
 
 log = []
 renew.keep = lambda box: log.append("kept")
-renew.renew = lambda box: log.append("renewed")
+renew.renew = lambda box, touched: log.append("renewed")
 pytestmark = pytest.mark.renewed("module")
 
 def test_one(box):
@@ -260,6 +260,33 @@ def test_five(box):
 """
     )
     result.assert_outcomes(passed=5)
+    result.stdout.fnmatch_lines(["ASKED [[]('fresh', 'container')] OPEN [[][]]*"])
+
+
+def test_only_those_whom_something_happened_to_are_made_anew(run):
+    result = run(
+        scenarios="""
+import pytest
+from agent_box_harness import renew
+
+log = []
+renew.keep = lambda box: None
+renew.renew = lambda box, touched: log.append(touched)
+
+@pytest.mark.renewed(touches=("alice",))
+def test_one(box):
+    assert log == []
+
+@pytest.mark.renewed
+def test_two(box):
+    assert log == [("alice",)]
+
+@pytest.mark.renewed(touches=("alice",))
+def test_three(box):
+    assert log == [("alice",), None]
+"""
+    )
+    result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["ASKED [[]('fresh', 'container')] OPEN [[][]]*"])
 
 

@@ -19,13 +19,22 @@ if TYPE_CHECKING:
 MARKERS = ("shared", "renewed")
 
 
+@dataclass(frozen=True)
+class Tenant:
+    """One scenario, or all those of a module, with a guest whose users are made anew for it."""
+
+    name: str
+    touches: tuple[str, ...] | None = None
+    """The only users whom anything happens to; None for all."""
+
+
 @dataclass
 class Lent:
     """One such guest."""
 
     key: tuple[str, ...] = ()
     """The marker, then module, host and kind of machine; empty while there is no guest."""
-    tenant: str = ""
+    tenant: Tenant | None = None
     """For whom its users were made anew."""
     machine: Machine | None = None
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -42,7 +51,7 @@ class Lending:
     def __init__(self) -> None:
         self._lent = {marker: Lent() for marker in MARKERS}
 
-    def lend(self, key: tuple[str, ...], tenant: str, fresh: Callable[[], Machine]) -> Machine:
+    def lend(self, key: tuple[str, ...], tenant: Tenant, fresh: Callable[[], Machine]) -> Machine:
         """Return the guest of a key as a tenant may expect it, or a fresh one."""
         marker, *_ = key
         lent = self._lent[marker]
@@ -53,7 +62,7 @@ class Lending:
             if marker == "renewed":
                 renew.keep(Box(lent.machine))
         elif marker == "renewed" and lent.tenant != tenant:
-            renew.renew(Box(lent.machine))
+            renew.renew(Box(lent.machine), lent.tenant.touches if lent.tenant else None)
         lent.tenant = tenant
         return lent.machine
 
@@ -88,7 +97,10 @@ def turn(item: pytest.Item, host: str) -> tuple[int, tuple[str, ...]]:
     return (MARKERS.index(found[0]) + 1 if found else 0, found)
 
 
-def tenant(item: pytest.Item) -> str:
+def tenant(item: pytest.Item) -> Tenant:
     """For whom the users of a guest are made anew: a scenario, or all those of a module."""
     marker = item.get_closest_marker("renewed")
-    return str(item.path) if marker and "module" in marker.args else item.nodeid
+    if marker is None:
+        return Tenant(item.nodeid)
+    name = str(item.path) if "module" in marker.args else item.nodeid
+    return Tenant(name, marker.kwargs.get("touches"))

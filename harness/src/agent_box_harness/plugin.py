@@ -17,7 +17,8 @@ booted, and says by markers what is special:
     nothing but users, their homes, processes and services, and puts stubs in the place of CLIs
 ``@pytest.mark.renewed("module")``
     the same guest, whose users are made anew before the first scenario of the module: each leaves
-    it to the next one as it found it
+    it to the next one as it found it. With `touches=("alice",)`, for either kind, nothing happens
+    to anybody but alice, so that whoever comes next finds the others as they were
 ``@pytest.mark.limit(seconds)``
     longest time for the scenario, at native speed
 
@@ -65,7 +66,7 @@ MARKERS = (
     "host(name): the host configuration to boot instead of --host",
     "cold: boot for real instead of cloning the booted guest",
     "shared: use one guest for the marked scenarios of a module, one after the other",
-    "renewed(each): use one guest, whose users are made anew before each scenario or `module`",
+    "renewed(each, touches): one guest, whose users, or those named, are made anew for each",
     "limit(seconds): longest time for the scenario, at native speed",
 )
 

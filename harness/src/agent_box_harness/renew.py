@@ -12,6 +12,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent_box_harness.box import Box
 
 KEPT = "/var/lib/agent-box-harness"
@@ -38,27 +40,27 @@ _START = """\
 systemctl reset-failed
 journalctl --quiet --sync --rotate
 journalctl --quiet --vacuum-time=1us
-xargs -a {kept}/units systemctl start
+cat {units} | xargs systemctl start
 """
 
 
 def keep(box: Box) -> None:
     """Note what the users of a fresh guest are like. Call it before anything happens to them."""
     script = "".join(_for(box, user, _KEEP) for user in box.users)
-    script += f"cat {KEPT}/*.units >{KEPT}/units\n"
     for agent, command in _commands(box).items():
         script += f"readlink {command} >{KEPT}/{agent}.cli || true\n"
     box.succeed(script)
 
 
-def renew(box: Box) -> None:
-    """Undo all that happened to the users since `keep`."""
-    script = "".join(_for(box, user, _RENEW) for user in box.users)
+def renew(box: Box, touched: Iterable[str] | None = None) -> None:
+    """Undo all that happened since `keep` to the users, or to the only ones `touched`."""
+    users = box.users if touched is None else list(touched)
+    script = "".join(_for(box, user, _RENEW) for user in users)
     for agent, command in _commands(box).items():
         real = f"{KEPT}/{agent}.cli"
         now = f'[ -s {real} ] && [ "$(readlink {command})" != "$(cat {real})" ]'
         script += f'if {now}; then ln -sfn "$(cat {real})" {command}; fi\n'
-    box.succeed(script + _START.format(kept=KEPT))
+    box.succeed(script + _START.format(units=" ".join(f"{KEPT}/{user}.units" for user in users)))
 
 
 def _for(box: Box, user: str, text: str) -> str:
