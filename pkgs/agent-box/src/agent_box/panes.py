@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass, field
 
@@ -69,13 +70,28 @@ PANE_FORMAT = "|".join(
 """What `list-panes -F` is asked for."""
 
 
+_NO_ID = re.compile(r"(?![%$][0-9]+$)", re.ASCII)
+
+
+class GarbledError(ValueError):
+    """tmux left something out.
+
+    Since 3.7 it gives up on a format after 100 ms and goes on with what it has, mostly nothing. On
+    a busy machine that time may pass without tmux having had a processor at all.
+    """
+
+
 def parse_panes(text: str, asked: float) -> dict[str, Pane]:
-    """Return what `list-panes -F PANE_FORMAT` printed, one pane a session."""
+    """Return what `list-panes -F PANE_FORMAT` printed, one pane a session.
+
+    Raises GarbledError rather than do without a pane: somebody would be started in its place.
+    """
     found: dict[str, Pane] = {}
-    for line in text.splitlines():
+    # Not all that Python takes for the end of a line is one here.
+    for line in text.removesuffix("\n").split("\n") if text else ():
         fields = line.split("|", 13)
-        if len(fields) != 14:
-            continue
+        if len(fields) != 14 or _NO_ID.match(fields[0]) or _NO_ID.match(fields[12]):
+            raise GarbledError(f"tmux printed {line[:100]!r} in place of a pane")
         pane, pid, dead, code, signo, attached, activity, ours, main = fields[:9]
         launch, bell, title, key, name = fields[9:]
         lost = bool(ours) and pane != main

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent_box.naming import TMUX_SOCKET, tmux_socket
-from agent_box.panes import PANE_FORMAT, parse_panes
+from agent_box.panes import PANE_FORMAT, GarbledError, parse_panes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,10 @@ COLUMNS, LINES = 200, 50
 """Size of a session nobody looks at: wide enough that sign-in URLs do not wrap."""
 
 
+TRIES = 5
+"""How often something is asked or told when tmux leaves something out: see `GarbledError`."""
+
+
 class TmuxError(Exception):
     """tmux refused a command."""
 
@@ -39,6 +43,10 @@ class TmuxError(Exception):
 
 class TmuxDownError(TmuxError):
     """No server listens on the socket."""
+
+
+class UnmarkedError(TmuxError):
+    """What was started runs, and tmux does not know whose it is."""
 
 
 class TmuxSilentError(TmuxError):
@@ -118,10 +126,19 @@ class Tmux:
         Of a foreign session it is the first pane. A session of ours that lost its agent's
         pane is there as `lost`, with its process ended.
         """
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(GarbledError):
+                return await self._state(timeout)
+        try:
+            return await self._state(timeout)
+        except GarbledError as error:
+            raise TmuxError(str(error)) from error
+
+    async def _state(self, seconds: float | None) -> tuple[int, dict[str, Pane]]:
         asked = time.time()
         ask = ("display-message", "-p", "#{pid}", ";", "list-panes", "-a", "-F", PANE_FORMAT)
         try:
-            text = await self.run(*ask, timeout=timeout)
+            text = await self.run(*ask, timeout=seconds)
         except TmuxDownError:
             self._server = None
             raise
@@ -131,7 +148,7 @@ class Tmux:
             text = error.output
         first, _, rest = text.partition("\n")
         if not first.isdigit():
-            raise TmuxError(f"tmux printed {first[:100]!r} in place of its process id")
+            raise GarbledError(f"tmux printed {first[:100]!r} in place of its process id")
         self._server = int(first)
         return self._server, parse_panes(rest, asked)
 
@@ -175,16 +192,24 @@ class Tmux:
     ) -> dict[str, Pane]:
         """Start `argv` in a new session `name` and return what there is then, as `panes` does."""
         target = f"={name}:"
-        return await self._run_and_look(
+        begin = (
             *("new-session", "-d", "-s", name, "-c", cwd),
             *("-x", str(COLUMNS), "-y", str(LINES)),
             *("-e", f"AGENT_BOX_SESSION={name}", "-e", f"AGENT_BOX_SESSION_ID={session_id}"),
-            *("--", *argv, ";"),
+            *("--", *argv),
+        )
+        marks = (
             *("set-option", "-p", "-t", target, "remain-on-exit", "on", ";"),
             *("set-option", "-t", target, "@agent-box-id", session_id, ";"),
             *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
             *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
         )
+        try:
+            return await self._begin(begin, marks, name, launch)
+        except UnmarkedError:
+            # Nobody would know whose it is.
+            await self.run("kill-session", "-t", f"={name}")
+            raise
 
     async def respawn(
         self, pane: Pane, cwd: str, launch: str, argv: Sequence[str]
@@ -194,25 +219,51 @@ class Tmux:
         Where the pane is lost a new window takes its place. Returns the same as `start`.
         """
         target = f"{pane.session_key}:"
+        begin: tuple[str, ...]
+        marks: tuple[str, ...]
         if pane.lost:
-            return await self._run_and_look(
-                *("new-window", "-t", target, "-c", cwd, "--", *argv, ";"),
+            begin = ("new-window", "-t", target, "-c", cwd, "--", *argv)
+            marks = (
                 *("set-option", "-p", "-t", target, "remain-on-exit", "on", ";"),
                 *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
                 *("set-option", "-F", "-t", target, "@agent-box-pane", "#{pane_id}"),
             )
-        return await self._run_and_look(
-            *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
-            *("respawn-pane", "-k", "-t", pane.pane, "-c", cwd, "--", *argv, ";"),
-            # Whoever scrolls back still sees the earlier runs; the log of this one begins here.
-            *("set-option", "-p", "-F", "-t", pane.pane, "@agent-box-from", "#{history_size}"),
-        )
+        else:
+            begin = ("respawn-pane", "-k", "-t", pane.pane, "-c", cwd, "--", *argv)
+            marks = (
+                *("set-option", "-t", target, "@agent-box-launch", launch, ";"),
+                # Whoever scrolls back still sees the earlier runs; the log of this one begins here.
+                *("set-option", "-p", "-F", "-t", pane.pane, "@agent-box-from", "#{history_size}"),
+            )
+        return await self._begin(begin, marks, pane.session, launch)
 
-    async def _run_and_look(self, *args: str) -> dict[str, Pane]:
-        """Start something and tell what there is then: each client costs as much as either."""
-        path, asked = await self.path(), time.time()
-        look = (";", "list-panes", "-a", "-F", PANE_FORMAT)
-        return parse_panes(await self.run(*args, *look, path=path), asked)
+    async def _begin(
+        self, begin: tuple[str, ...], marks: tuple[str, ...], name: str, launch: str
+    ) -> dict[str, Pane]:
+        """Start something in session `name`, mark it, and tell what there is then.
+
+        All in one, since each client costs as much as any of that. Only the marks are made again
+        when tmux left out something: names of options are formats to it, too.
+        """
+        path, command = await self.path(), (*begin, ";", *marks)
+        for _ in range(TRIES):
+            asked = time.time()
+            try:
+                text = await self.run(
+                    *command, ";", "list-panes", "-a", "-F", PANE_FORMAT, path=path
+                )
+                panes = parse_panes(text, asked)
+            except GarbledError:
+                pass
+            except TmuxError as error:
+                if " option: " not in f"{error} ":
+                    raise
+            else:
+                found = panes.get(name)
+                if found is None or (found.launch == launch and not found.lost):
+                    return panes
+            command = marks
+        raise UnmarkedError(f"tmux does not keep what session {name} is for")
 
     async def kill(self, pane: Pane) -> None:
         """End the session of `pane`; a session that is gone already is fine."""
@@ -251,7 +302,10 @@ class Tmux:
         except TmuxError:
             # The first that is gone ends all.
             return [await self._captured(pane) for pane in panes]
-        return list(text.split(f"{end}\n")[: len(panes)])
+        *texts, _ = text.split(f"{end}\n")
+        if len(texts) != len(panes):  # an end was left out: see `GarbledError`
+            return [await self._captured(pane) for pane in panes]
+        return list(texts)
 
     async def _captured(self, pane: str) -> str | None:
         try:
@@ -271,7 +325,7 @@ class Tmux:
             "display-message", "-p", "-t", pane, "#{history_size} #{@agent-box-from}"
         )
         size, _, start = known.strip().partition(" ")
-        lines = int(size or 0) - int(start or 0)
+        lines = int(size) - int(start or 0) if size else -1
         # Negative once tmux has thrown old lines away: then all of it is rather too much.
         return await self.capture(pane, min(lines, history) if lines >= 0 else history)
 

@@ -129,8 +129,16 @@ class LiveBox:
     # Processes
 
     def start_tmux(self) -> None:
+        # As systemd does, again if need be: a child that the server before forked just when it was
+        # killed has its socket until it becomes a program, and a new one believes that it runs.
+        for _ in range(5):
+            if self._start_tmux():
+                return
+        pytest.fail("no tmux server stays")
+
+    def _start_tmux(self) -> bool:
         config = REPOSITORY / "modules/tmux.conf"
-        self.tmux = subprocess.Popen(
+        tmux = subprocess.Popen(
             ["tmux", "-L", "agent-box", "-f", str(config), "-D"],
             env=self.env,
             cwd=self.home,
@@ -139,8 +147,13 @@ class LiveBox:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self.children.append(self.tmux)
-        self.until(lambda: self.tmux_run("show-options", "-s", "exit-empty", check=False).strip())
+        self.tmux = tmux
+        self.children.append(tmux)
+        ask = ("show-options", "-s", "exit-empty")
+        self.until(
+            lambda: tmux.poll() is not None or self.tmux_run(*ask, check=False).strip() != ""
+        )
+        return tmux.poll() is None
 
     def start_supervisor(self) -> None:
         with (self.root / "supervisor.log").open("ab") as log:

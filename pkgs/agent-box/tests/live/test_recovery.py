@@ -51,6 +51,52 @@ def test_a_silent_server_is_reported_and_waited_for(box):
     assert len(box.launches(view["id"])) == 1
 
 
+FORGETFUL_TMUX = """\
+#!/bin/sh
+forget=nothing
+for what in @agent-box-id @agent-box-launch '#{{pane_id}}' panes; do
+  case "$*" in *"$what"*) if rm "{root}/forget $what" 2>/dev/null; then forget=$what; fi ;; esac
+done
+if [ "$forget" = panes ]; then {tmux} "$@" | sed 's/^%.*//'; exit; fi
+for word; do
+  shift
+  [ "$word" = "$forget" ] && word=
+  set -- "$@" "$word"
+done
+exec {tmux} "$@"
+"""
+
+
+@pytest.mark.parametrize("what", ["@agent-box-id", "@agent-box-launch", "#{pane_id}", "panes"])
+def test_a_server_that_leaves_something_out(make_box, what):
+    """On a busy machine tmux (3.7) goes on with nothing in place of a format."""
+    box = make_box()
+    program = box.root / "forgetful-tmux"
+    program.write_text(FORGETFUL_TMUX.format(root=box.root, tmux=shutil.which("tmux")))
+    program.chmod(0o755)
+    document = json.loads(box.config_path.read_text())
+    document["programs"]["tmux"] = str(program)
+    box.config_path.write_text(json.dumps(document))
+    box.start()
+    marker = box.root / f"forget {what}"
+    marker.touch()
+    view = box.call("add", name="one", prompt="go")["session"]
+    box.ready(view["id"])
+    assert not marker.exists()
+    assert box.view("one")["state"] == "running"
+    marker.touch()
+    assert box.view("one")["state"] == "running"
+    os.kill(view["pid"], signal.SIGKILL)
+    box.until(lambda: box.view("one")["pid"] not in (None, view["pid"]))
+    box.until(lambda: box.view("one")["state"] == "running")
+    marker.unlink(missing_ok=True)
+    box.until(lambda: len(box.launches(view["id"])) > 1)
+    # Nobody was started in place of somebody who had only not been told of.
+    assert len(box.launches(view["id"])) == 2
+    assert [item["name"] for item in box.call("ls")["sessions"]] == ["one"]
+    assert box.tmux_run("list-windows", "-a", "-F", "#{session_name}").split() == ["one"]
+
+
 SLOW_TMUX = """\
 #!/bin/sh
 case "$*" in

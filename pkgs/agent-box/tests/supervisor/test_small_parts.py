@@ -61,8 +61,11 @@ def test_signals_by_number_or_name(text, number):
     assert panes._signal_number(text) == number
 
 
-def line(*, pane="%0", dead="0", code="", signo="", ours="", main="", key="$0", name="a", bell=""):
-    fields = [pane, "7", dead, code, signo, "0", "5", ours, main, "L", bell, "title", key, name]
+def line(
+    *, pane="%0", dead="0", code="", signo="", ours="", main="", bell="", title="title", key="$0",
+    name="a",
+):  # fmt: skip
+    fields = [pane, "7", dead, code, signo, "0", "5", ours, main, "L", bell, title, key, name]
     return "|".join(fields)
 
 
@@ -74,17 +77,24 @@ def test_one_pane_a_session_and_the_agents_own_first():
             line(pane="%3", key="$1", name="b|c", bell="0x7"),
             line(pane="%4", key="$1", name="b|c"),
             line(pane="%5", key="$2", name="d", ours="ID2", main="%9"),
-            "nonsense",
+            line(pane="%6", key="$3", name="e", title="one\u2028two\x0bthree"),
         ]
     )
     found = panes.parse_panes(text, asked=5.0)
-    assert list(found) == ["a", "b|c", "d"]
+    assert list(found) == ["a", "b|c", "d", "e"]
     assert (found["a"].pane, found["a"].code, found["a"].lost) == ("%2", 3, False)
     assert (found["a"].bell, found["a"].title, found["b|c"].bell) == (77, "title", 0)
     assert (found["b|c"].pane, found["b|c"].session_id) == ("%3", None)
     assert found["d"].lost
     assert found["d"].ended
     assert found["d"].pid == 0
+
+
+@pytest.mark.parametrize("garbled", ["", "nonsense", "%7||0", line(key=""), line(pane="")])
+def test_a_pane_that_tmux_leaves_out_is_no_absence(garbled):
+    text = f"{line()}\n{garbled}\n"
+    with pytest.raises(panes.GarbledError, match="in place of a pane"):
+        panes.parse_panes(text, asked=5.0)
 
 
 def test_notify_says_nothing_to_nobody(monkeypatch, tmp_path):

@@ -46,6 +46,9 @@ LIVING = (Phase.STARTING, Phase.RUNNING)
 MAX_PACE = 0.25
 """Seconds at most from one look to the next, for servers that are very slow to answer."""
 
+AGAIN = 0.5
+"""Seconds until tmux is looked at again after it has told nonsense, or something went wrong."""
+
 SILENT_RETRY = 2.0
 """Seconds between two looks at a tmux server that does not answer."""
 
@@ -147,6 +150,7 @@ class Supervisor(Intake):
             return False
         except TmuxError as error:
             log.warning("tmux: %s", error)
+            asyncio.get_running_loop().call_later(AGAIN, self.wake)
             return False
         self._take_panes(panes, turns)
         return self.server == "running"
@@ -235,7 +239,7 @@ class Supervisor(Intake):
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, TmuxError):
                 log.error("internal error: %r", error, exc_info=error)
-            asyncio.get_running_loop().call_later(0.5, self.wake)
+            asyncio.get_running_loop().call_later(AGAIN, self.wake)
             return
         self.wake()
 
