@@ -319,6 +319,26 @@ async def test_new_supervisor_finds_the_attempt(stand):
     await stand.until("claude", "connected")
 
 
+async def test_what_is_cancelled_is_not_adopted(stand, monkeypatch):
+    await stand.start("claude")
+    await stand.until("claude", "waiting")
+    find = stand.signin._pane
+
+    async def somebody_looks(flow):
+        pane = await find(flow)
+        await stand.supervisor.look()
+        stand.signin.adopt()
+        return pane
+
+    monkeypatch.setattr(stand.signin, "_pane", somebody_looks)
+    await stand.signin.act({"flow": "claude", "action": "cancel"})
+    monkeypatch.undo()
+    for _ in range(5):
+        await stand.supervisor.look()
+        assert (await stand.card("claude"))["error"] is None
+        await asyncio.sleep(0.1)
+
+
 async def test_without_a_server_none_is_started(stand):
     stand.close()
     with pytest.raises(ConflictError, match="tmux server of the sandbox does not run"):

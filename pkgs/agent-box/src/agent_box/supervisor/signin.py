@@ -225,12 +225,16 @@ class Signin:
         attempt.task = asyncio.create_task(self._watch(attempt))
 
     async def _cancel(self, flow: Flow) -> None:
-        attempt = self._attempts.pop(flow.id, None)
-        if attempt is None or attempt.state not in LIVE:
-            return
-        if attempt.task is not None:
-            attempt.task.cancel()
-        await self._end(flow)
+        attempt = self._attempts.get(flow.id)
+        try:
+            if attempt is None or attempt.state not in LIVE:
+                return
+            if attempt.task is not None:
+                attempt.task.cancel()
+            await self._end(flow)
+        finally:
+            # Not before: who looks meanwhile would take the pane for that of an attempt to adopt.
+            self._attempts.pop(flow.id, None)
         log.info("sign-in of %s: cancelled", flow.label)
         self._words.doubt()
 
