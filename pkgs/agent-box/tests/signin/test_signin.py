@@ -322,7 +322,7 @@ async def test_new_supervisor_finds_the_attempt(stand):
 async def test_what_is_cancelled_is_not_adopted(stand, monkeypatch):
     await stand.start("claude")
     await stand.until("claude", "waiting")
-    find = stand.signin._pane
+    find, adopted = stand.signin._pane, []
 
     async def somebody_looks(flow):
         pane = await find(flow)
@@ -331,12 +331,12 @@ async def test_what_is_cancelled_is_not_adopted(stand, monkeypatch):
         return pane
 
     monkeypatch.setattr(stand.signin, "_pane", somebody_looks)
+    monkeypatch.setattr(stand.signin, "_follow", adopted.append)
     await stand.signin.act({"flow": "claude", "action": "cancel"})
-    monkeypatch.undo()
-    for _ in range(5):
-        await stand.supervisor.look()
-        assert (await stand.card("claude"))["error"] is None
-        await asyncio.sleep(0.1)
+    await stand.supervisor.look()
+    stand.signin.adopt()
+    assert adopted == []
+    assert (await stand.card("claude"))["error"] is None
 
 
 async def test_without_a_server_none_is_started(stand):
