@@ -320,6 +320,7 @@ async def test_new_supervisor_finds_the_attempt(stand):
 
 
 async def test_what_is_cancelled_is_not_adopted(stand, monkeypatch):
+    stand.steer("claude", ask=ASK, raw=True)
     await stand.start("claude")
     await stand.until("claude", "waiting")
     find, adopted = stand.signin._pane, []
