@@ -34,7 +34,7 @@ class Lent:
 
     key: tuple[str, ...] = ()
     """The marker, then module, host and kind of machine; empty while there is no guest."""
-    tenant: Tenant | None = None
+    tenant: Tenant = Tenant("")
     """For whom its users were made anew."""
     machine: Machine | None = None
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -62,7 +62,7 @@ class Lending:
             if marker == "renewed":
                 renew.keep(Box(lent.machine))
         elif marker == "renewed" and lent.tenant != tenant:
-            renew.renew(Box(lent.machine), lent.tenant.touches if lent.tenant else None)
+            renew.renew(Box(lent.machine), lent.tenant.touches)
         lent.tenant = tenant
         return lent.machine
 

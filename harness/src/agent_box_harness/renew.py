@@ -52,7 +52,7 @@ def keep(box: Box) -> None:
     box.succeed(script)
 
 
-def renew(box: Box, touched: Iterable[str] | None = None) -> None:
+def renew(box: Box, touched: Iterable[str] | None) -> None:
     """Undo all that happened since `keep` to the users, or to the only ones `touched`."""
     users = box.users if touched is None else list(touched)
     script = "".join(_for(box, user, _RENEW) for user in users)

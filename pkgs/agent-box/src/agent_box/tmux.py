@@ -288,8 +288,8 @@ class Tmux:
 
     async def captures(self, panes: Sequence[str]) -> list[str | None]:
         """Return the texts of several panes; None for one that is gone."""
-        if len(panes) < 2:
-            return [await self._captured(pane) for pane in panes]
+        if not panes:
+            return []
         # Nobody can know it beforehand and put it on a screen.
         end = os.urandom(16).hex()
         command: list[str] = []
@@ -300,12 +300,12 @@ class Tmux:
         except (TmuxDownError, TmuxSilentError):
             raise
         except TmuxError:
-            # The first that is gone ends all.
-            return [await self._captured(pane) for pane in panes]
+            text = ""  # the first that is gone ends all
         *texts, _ = text.split(f"{end}\n")
-        if len(texts) != len(panes):  # an end was left out: see `GarbledError`
-            return [await self._captured(pane) for pane in panes]
-        return list(texts)
+        if len(texts) == len(panes):
+            return list(texts)
+        # An end may be left out, too: see `GarbledError`.
+        return [await self._captured(pane) for pane in panes]
 
     async def _captured(self, pane: str) -> str | None:
         try:

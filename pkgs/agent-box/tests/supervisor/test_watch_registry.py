@@ -28,7 +28,10 @@ def test_without_a_watch_it_is_looked_at(tmp_path, monkeypatch):
     def read():
         seen.append((watchers.problem, store.path.exists() and store.path.read_text()))
 
-    supervisor = SimpleNamespace(user=user, store=store, read_registry=read, wake=lambda: None)
+    told = []
+    supervisor = SimpleNamespace(
+        user=user, store=store, read_registry=read, wake=lambda: told.append(watchers.problem)
+    )
     watchers = events.Watchers(supervisor)
 
     async def run():
@@ -45,3 +48,5 @@ def test_without_a_watch_it_is_looked_at(tmp_path, monkeypatch):
     assert ["seconds late" in problem if problem else problem for problem, _ in seen[:4]] == [
         True, True, True, None,
     ]  # fmt: skip
+    # Whoever looks at a page hears of it at once.
+    assert [problem is not None for problem in told] == [True, False]

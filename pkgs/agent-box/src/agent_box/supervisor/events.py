@@ -164,7 +164,7 @@ class Watchers:
             try:
                 with Inotify() as inotify:
                     inotify.add_watch(directory, _WATCHED)
-                    self.problem = None
+                    self._tell(None)
                     # What was edited before the watch was there.
                     self.supervisor.read_registry()
                     await self._hear_edits(inotify)
@@ -174,7 +174,7 @@ class Watchers:
                 # The user's other programs may have taken all that the kernel allows them.
                 if self.problem is None:
                     log.warning("%s is not watched, only looked at: %s", directory, error.strerror)
-                self.problem = (
+                self._tell(
                     f"hand edits of {directory} are noticed seconds late ({error.strerror}): too "
                     "many programs of this user watch files"
                 )
@@ -186,6 +186,11 @@ class Watchers:
             # Its return is not an event for us: look, seldom.
             while not directory.is_dir():  # noqa: ASYNC110
                 await asyncio.sleep(LISTEN_PAUSE)
+
+    def _tell(self, problem: str | None) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self.supervisor.wake()
 
     async def _hear_edits(self, inotify: Inotify) -> None:
         """Take over each edit; return when the directory is not there any more."""

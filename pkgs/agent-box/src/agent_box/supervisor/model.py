@@ -60,8 +60,8 @@ class Session:
     namesake: Pane | None = None
     """Another tmux session that has this one's name."""
     unseen: bool = False
-    """Whether it is started and tmux has not told of its pane since: it may well be there. Until
-    then it is not called running, since nobody could say which process that is."""
+    """Whether it is being started and tmux has not told of its pane yet: until then it is not
+    called running, since nobody could say which process that is."""
     blocked: bool = False
     """Whether it failed because of its namesake."""
     failures: int = 0

@@ -170,7 +170,6 @@ class Supervisor(Intake):
                 continue
             found = self.watchers.confirm(session, mine.get(session.id))
             session.pane = found
-            session.unseen = False
             if found is not None and not found.ended and session.phase in LIVING:
                 self.watchers.follow(session, found)
                 self.attention.seen(session, found)
@@ -220,8 +219,6 @@ class Supervisor(Intake):
                 self.spawn(self._end_unlisted(pane, pane.session_id))
 
     def _decide(self, session: Session) -> Action:
-        if session.unseen:
-            return Action.NOTHING
         now = asyncio.get_running_loop().time()
         due = session.next_retry is None or session.next_retry <= now
         return decide(
@@ -291,8 +288,7 @@ class Supervisor(Intake):
         """Start a session; its lock is held by the caller."""
         if session.entry.stopped:
             return
-        # From now on the launcher may be heard before tmux has told the process. A tmux that is too
-        # slow to answer has not lost what it was told to start.
+        # From now on the launcher may be heard before tmux has told the process.
         session.unseen = True
         try:
             panes = await self.lifecycle.start(session, pane)
