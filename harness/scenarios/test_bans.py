@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.limit(180), pytest.mark.shared]
 
 BOX4, BOX6 = "198.51.100.1", "2001:db8:7::1"
-HOSTS = tuple(f"198.51.100.{number}" for number in range(2, 12))
+HOSTS = tuple(f"198.51.100.{number}" for number in range(2, 13))
 NEIGHBOURS = ("2001:db8:7:1::2", "2001:db8:7:1::3", "2001:db8:7:1:ffff::4", "2001:db8:7:1::5")
 """Addresses of one /64."""
 STRANGER = "2001:db8:7:2::2"
@@ -216,6 +216,20 @@ def test_forged(edge: Edge, out: Outside) -> None:
     told = box.succeed("journalctl -b -o cat _SYSTEMD_UNIT=agent-box-gate.service")
     assert FORGED not in told
     assert told.splitlines().count(f"agent-box-gate: failed login from {guesser}") == 5
+
+
+def test_damaged_journal(edge: Edge, out: Outside) -> None:
+    """A journal of some user that cannot be read, as one is left by a full disk or while it is
+    being made, is nobody's shield.
+    """
+    guesser, box = HOSTS[10], edge.box
+    box.succeed("for folder in /var/log/journal/*/; do : >$folder/user-4242.journal; done")
+    # It looks at what there is to read when it starts, and when journals were rotated.
+    box.succeed("systemctl restart fail2ban")
+    box.wait_until_succeeds("fail2ban-client status agent-box-gate")
+    box.succeed("journalctl --rotate")
+    assert out.statuses(guesser, *wrong(edge, 5)) == [401] * 5
+    out.wait_banned(guesser)
 
 
 def test_over_http3(edge: Edge, out: Outside) -> None:

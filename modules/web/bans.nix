@@ -103,8 +103,13 @@ in
     services.agent-box.tmpfiles = [ "d /run/agent-box-bans 0755 root root -" ];
 
     systemd = {
-      services.fail2ban.serviceConfig = hardening.bans // {
-        ReadWritePaths = [ "-/run/agent-box-bans" ];
+      services.fail2ban = {
+        # All jails read the system's journal only (SD_JOURNAL_SYSTEM). fail2ban 1.1.1 opens the
+        # journals of users by name, too, and reads nothing at all if one of them is damaged.
+        environment.F2B_SYSTEMD_DEFAULT_FLAGS = "4";
+        serviceConfig = hardening.bans // {
+          ReadWritePaths = [ "-/run/agent-box-bans" ];
+        };
       };
 
       # The gate has no rights over the firewall. It leaves the wish in a directory.
