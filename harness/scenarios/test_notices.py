@@ -69,7 +69,6 @@ def test_interruption_and_its_withdrawal(box: Box) -> None:
         box.ctl(user, "add work --agent claude --prompt 'first task'").check()
         box.ctl(user, "add plain --agent shell").check()
     _watch(box, grace=GRACE)
-    _page(box, "instance-life-cycle", "spot")
     before = {user: box.session(user, "work")["pid"] for user in box.users}
     _page(box, "spot/instance-action", json.dumps({"action": "stop", "time": _soon(120)}))
     for user in box.users:
@@ -105,7 +104,6 @@ def test_a_service_that_comes_late(box: Box) -> None:
     time.sleep(3)
     assert box.run(f"systemctl is-active {UNIT}").out == "active"
     _serve(box)
-    _page(box, "instance-life-cycle", "spot")
     _page(box, "spot/instance-action", "<html>500</html>")
     time.sleep(3)
     box.succeed("systemctl is-active agent-box-alice.service")
@@ -143,6 +141,8 @@ def _watch(box: Box, *, grace: float, service: bool = True) -> None:
                 stdin=json.dumps(document))  # fmt: skip
     # The edge has port 80 of every address.
     box.succeed(f"systemctl stop caddy; mkdir -p {PAGES}; ip addr add {ADDRESS}/32 dev lo")
+    # What the machine is, is known whenever anybody answers: the watch asks once.
+    _page(box, "instance-life-cycle", "spot")
     if service:
         _serve(box)
     # Where the provider is named, the firmware is not asked.
