@@ -60,8 +60,10 @@ USER = "alice"
 DISK = 48 << 20
 """Bytes; a home with a few transcripts needs little."""
 SEEDED = {"main"}
-CUTS, EARLY = 18, 9
-"""Cuts of one disk, and how many of them come while the box recovers from the one before."""
+CUTS, EARLY, CALM = 18, 9, 3
+"""Cuts of one disk; how many of them come while the box only recovers from the one before, and
+before how many of the others all has come to rest first: sessions come and go while it does.
+"""
 
 LEAST, MOST = 4, 7
 """Steps of the workers before a cut: with four, one of the two has had an answer."""
@@ -104,6 +106,7 @@ def test_power_cuts(
     rng = _random(1)
     # The first life has nothing to recover from.
     early = rng.sample(range(2, CUTS + 1), EARLY)
+    calm = rng.sample(sorted({*range(2, CUTS + 1)} - {*early}), CALM)
     ledger = Ledger()
     with LossyDisk.formatted(DISK) as disk, Witness(ledger) as witness:
         box = Box(lives())
@@ -115,12 +118,14 @@ def test_power_cuts(
                 time.sleep(rng.uniform(0.0, 0.5) * box.time_factor)
                 moment = "while the box recovers"
             else:
-                _settled(box, witness)
+                if cut in calm:
+                    _settled(box, witness)
                 steps = rng.randint(LEAST, MOST)
                 witness.churn(f"c{cut}", rng.randrange(1 << 32), box.time_factor * 30)
                 assert witness.wait(steps, box.time_factor * 30), "the workers are stuck"
+                _check_receipts(box, witness)
                 time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
-                moment = f"{steps} steps into the churn"
+                moment = f"{steps} steps into the churn{', from rest' if cut in calm else ''}"
             box.power_cut()
             witness.settle()
             loss = disk.cut(rng)
@@ -246,6 +251,11 @@ def _check_registry(text: str, ledger: Ledger) -> None:
     assert ledger.compare(found) == []
 
 
+def _check_receipts(box: Box, witness: Witness) -> None:
+    """Look for too many receipts, and note whose are there."""
+    assert witness.ledger.compare_receipts(witness.receipts(box.time_factor * 30)) == []
+
+
 def _settled(box: Box, witness: Witness) -> None:
     """Wait until every listed session works at its task, and look for too many receipts."""
     ledger = witness.ledger
@@ -258,7 +268,7 @@ def _settled(box: Box, witness: Witness) -> None:
     box.wait_for("all sessions to run", running, timeout=20)
 
     def delivered() -> bool:
-        assert ledger.compare_receipts(witness.receipts(box.time_factor * 30)) == []
+        _check_receipts(box, witness)
         return not ledger.missing
 
     box.wait_for("a receipt of each kickoff prompt", delivered, timeout=20)

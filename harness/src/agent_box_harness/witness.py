@@ -146,12 +146,13 @@ class Witness:
     def churn(self, prefix: str, seed: int, seconds: float) -> None:
         """Let the workers loose on the listed sessions and on their own, called `prefix`-….
 
-        They begin with the agent of which the fewest prompts were proven.
+        They begin with the agent of which the fewest prompts were proven, or else asked for.
         """
         with self._changed:
-            names = list(self.ledger.listed)
-            proven = [len(self.ledger.proven[agent]) for agent in AGENTS]
-            first = proven.index(min(proven))
+            ledger = self.ledger
+            names, asked = list(ledger.listed), Counter(ledger.agents.values())
+            seen = [(len(ledger.proven[agent]), asked[agent]) for agent in AGENTS]
+            first = seen.index(min(seen))
             order = {"prefix": prefix, "seed": seed, "names": names, "first": first}
             self._order(order, seconds)
 
