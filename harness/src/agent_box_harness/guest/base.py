@@ -36,25 +36,33 @@ _PREPARE = f"""
 set -e
 root=$1 stage="$1{packages.STAGING}"
 mkdir -p "$stage"
-version=$(chroot "$root" apt-cache depends {packages.KERNEL} \
-  | sed -n 's/.*Depends: linux-image-//p' | head -1)
 chroot "$root" sh -ec '
   cd {packages.STAGING}
-  apt-get -qq download "linux-base-$1" "linux-binary-$1" "linux-modules-$1"
-  for deb in *.deb; do dpkg-deb -x "$deb" /; rm "$deb"; done
-  depmod "$1"
+  sed "s/ {packages.SUITE} / {packages.KERNEL_SUITE} /" /etc/apt/sources.list >kernel.list
+  set -- -qq -o Dir::Etc::SourceList="$PWD/kernel.list" -o Dir::Etc::SourceParts=/dev/null
+  apt-get "$@" update
+  image=$(apt-cache "$@" depends {packages.KERNEL} | sed -n "s/.*Depends: //p" | head -1)
+  apt-get "$@" download "$image"
+  dpkg-deb -x "$image"_*.deb unpacked
+  version=${{image#linux-image-}}
+  mkdir -p /usr/lib/modules
+  mv "unpacked/usr/lib/modules/$version" /usr/lib/modules/
+  mv "unpacked/boot/vmlinuz-$version" vmlinuz
+  rm -r unpacked "$image"_*.deb kernel.list
+  depmod "$version"
   for module in {" ".join(packages.INITRD_MODULES)}; do
-    modinfo -k "$1" -F filename "$module" | xargs -I@ cp @ .
+    modinfo -k "$version" -F filename "$module" | xargs -I@ cp @ .
   done
-  cp "/usr/lib/modules/$1/vmlinuz" /usr/bin/busybox .
+  cp /usr/bin/busybox .
   cp /etc/passwd /etc/group /etc/shadow /etc/gshadow .
   python3 -c "import sys; print(sys.version)" > python-version
   systemctl -q disable {" ".join(packages.DISABLED)}
   ssh-keygen -A >/dev/null
   ldconfig
+  printf "%s\\n" "$version" >kernel-version
+  rm /{packages.UNUSED}
   chmod -R a+rX .
-' - "$version"
-printf '%s\\n' "$version" > "$stage/kernel-version"
+'
 cd "$root"
 rm -f etc/machine-id var/lib/dbus/machine-id etc/hostname etc/resolv.conf
 """
