@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-software-rasterizer",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
