@@ -60,7 +60,6 @@ chroot "$root" sh -ec '
   ssh-keygen -A >/dev/null
   ldconfig
   printf "%s\\n" "$version" >kernel-version
-  rm /{packages.UNUSED}
   chmod -R a+rX .
 '
 cd "$root"

@@ -44,10 +44,6 @@ DISABLED = _words(
 STAGING = "/.agent-box-boot"
 """Where the build leaves what it needs outside of the root: kernel, modules, accounts."""
 
-UNUSED = "usr/lib/python3/dist-packages/typing_extensions.py"
-"""Debian's starlette brings it for older Pythons, and NixOS has none. Where it is, msgspec imports
-it, which is a sixth of the time that a command takes."""
-
 INITRD_MODULES = ("virtio_blk", "failover", "net_failover", "virtio_net")
 """In load order. PCI, console, ext4 and the random number device are built in."""
 
