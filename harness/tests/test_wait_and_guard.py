@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -114,3 +116,17 @@ def test_end_asks_first_when_it_may_be_patient():
     guard.end(child, patience=5)
     assert child.returncode == 7
     assert not guard.alive(child.pid)
+
+
+def test_what_takes_too_long_is_cut_short_with_all_that_it_started(monkeypatch):
+    monkeypatch.setattr(guard, "_LAST_WORDS", 0.3)
+    stubborn = "trap '' TERM; sleep 600 & echo $!; while :; do sleep 600; done"
+    child = subprocess.Popen(
+        ["sh", "-c", f"sh -c {shlex.quote(stubborn)}; exit"],
+        stdout=subprocess.PIPE, process_group=0,
+    )  # fmt: skip
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.communicate(timeout=0.3)
+    inner = int(guard.cut_short(child))
+    assert child.returncode == -signal.SIGTERM
+    assert not guard.alive(inner)

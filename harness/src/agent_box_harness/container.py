@@ -19,11 +19,12 @@ from typing import IO, Any
 from agent_box_harness import guard
 from agent_box_harness.errors import MachineError
 from agent_box_harness.guest.additions import AGENTS_MOUNT
+from agent_box_harness.guest.cache import find_program
 from agent_box_harness.machine import ANSWER_TIMEOUT, BOOT_TIMEOUT, Machine
 from agent_box_harness.netns import PortForward, unified_cgroup, unified_root
+from agent_box_harness.shell import TIMED_OUT
 from agent_box_harness.transfer import ShellTransfer
 
-_ANSWER_GRACE = 15.0
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
     "HOME": "/root",
@@ -191,8 +192,9 @@ class ContainerMachine(ShellTransfer, Machine):
         """See `Machine.interactive_argv`."""
         self.connect()
         # The terminal of the host has no name in the container; --pty makes one that has.
+        variables = {**_ENVIRONMENT, "TERM": os.environ.get("TERM", "xterm-256color")}
         return [
-            *self._enter(TERM=os.environ.get("TERM", "xterm-256color")),
+            *self._enter(), "env", "-i", *(f"{key}={value}" for key, value in variables.items()),
             "runuser", "--pty", "-l", user, "-w", "TERM", "-c", command,
         ]  # fmt: skip
 
@@ -252,25 +254,22 @@ class ContainerMachine(ShellTransfer, Machine):
     ) -> tuple[int, bytes]:  # fmt: skip
         """Run a command as root in the container; its output comes back unless `out` takes it."""
         self.connect()
-        limit = [] if timeout is None else ["timeout", "-k", "5", f"{timeout:.3f}"]
-        argv = [*self._enter(), *limit, *command]
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        process = subprocess.Popen(
+            [*self._enter(), *command], stdin=subprocess.PIPE, stdout=out, stderr=err,
+            env=_ENVIRONMENT, process_group=0,
+        )  # fmt: skip
         try:
-            output, _ = process.communicate(
-                stdin, None if timeout is None else timeout + _ANSWER_GRACE
-            )
+            output, _ = process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
-            process.kill()
-            raise MachineError(f"`{command[-1][:200]}` does not end") from None
+            return TIMED_OUT, guard.cut_short(process)
         if process.returncode < 0 or not self.is_up():
             raise MachineError(f"the container ended during `{command[-1][:200]}`")
         return process.returncode, output or b""
 
-    def _enter(self, **environment: str) -> list[str]:
+    def _enter(self) -> list[str]:
         """Return the argv prefix of a root process in all namespaces of the container."""
-        variables = {**_ENVIRONMENT, **environment}
-        inner = ["nsenter", f"--target={self._leader}", *_NAMESPACES, "--", "env", "-i"]
-        inner += [f"{key}={value}" for key, value in variables.items()]
+        program = find_program("nsenter") or "nsenter"
+        inner = [program, f"--target={self._leader}", *_NAMESPACES, "--"]
         cgroup = unified_cgroup(self._leader)
         if cgroup is None:
             return inner

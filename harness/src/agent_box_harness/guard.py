@@ -19,6 +19,11 @@ import threading
 import time
 from pathlib import Path
 
+from agent_box_harness.errors import MachineError
+
+_LAST_WORDS = 5.0
+"""Seconds in which what is asked to end may do so."""
+
 _SCRIPT = """
 trap '' INT TERM HUP
 things=' '
@@ -132,3 +137,22 @@ def _at_exit() -> None:
     for pid in sorted(_guarded):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def cut_short(process: subprocess.Popen[bytes]) -> bytes:
+    """End a process group as timeout(1) does; return all that it put out.
+
+    Whoever has left the group, as a daemon does, stays.
+    """
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _LAST_WORDS
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, end)
+            while time.monotonic() < deadline:
+                process.poll()  # a dead one that nobody asked about is still of the group
+                os.killpg(process.pid, 0)
+                time.sleep(0.02)
+    try:
+        return process.communicate(timeout=_LAST_WORDS)[0] or b""
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"what {process.args!r:.300} left behind does not end") from None
