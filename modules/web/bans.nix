@@ -106,7 +106,7 @@ in
       services.fail2ban = {
         # All jails read the system's journal only (SD_JOURNAL_SYSTEM). fail2ban 1.1.1 opens the
         # journals of users by name, too, and reads nothing at all if one of them is damaged.
-        environment.F2B_SYSTEMD_DEFAULT_FLAGS = "4";
+        environment.F2B_SYSTEMD_DEFAULT_FLAGS = lib.mkDefault "4";
         serviceConfig = hardening.bans // {
           ReadWritePaths = [ "-/run/agent-box-bans" ];
         };

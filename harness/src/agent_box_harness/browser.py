@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
+    # No WebGL: drawn by the processor it is dear, and terminals do without it.
     "--disable-software-rasterizer",
     "--disable-quic",
     "--no-first-run",
