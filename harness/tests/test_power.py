@@ -166,6 +166,8 @@ def test_receipts_are_held_against_what_is_listed() -> None:
     assert "not for it" in ledger.compare_receipts([("codex", receipt[1])])[0]
     # What was there once and is not any more is missing.
     assert ledger.missing == {"one"}
+    assert "pi is said to have the prompt of one" in ledger.compare_receipts([], ["one", "main"])[0]
+    assert ledger.compare_receipts([receipt], ["one"]) == []
 
 
 def test_what_is_told_unasked_is_of_this_life() -> None:

@@ -18,7 +18,7 @@ from agent_box_harness.churn import AGENTS, KICKOFF
 from agent_box_harness.errors import RequestFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 class Ledger:
@@ -84,8 +84,13 @@ class Ledger:
         self.unanswered.clear()
         return wrong
 
-    def compare_receipts(self, receipts: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what is wrong with the receipts (agent, text) that were found, in sentences."""
+    def compare_receipts(
+        self, receipts: Sequence[tuple[str, str]], told: Collection[str] = ()
+    ) -> list[str]:
+        """Return what is wrong with the receipts (agent, text) that were found, in sentences.
+
+        `told` are the names of those whose prompt the supervisor had called delivered by then.
+        """
         found: Counter[tuple[str, str]] = Counter()
         wrong = []
         for agent, text in receipts:
@@ -101,6 +106,10 @@ class Ledger:
         self.missing = {name for name in self.listed if (self.agents.get(name), name) not in found}
         for name in self.listed.keys() - self.missing:
             self.proven[self.agents[name]].add(name)
+        wrong += [
+            f"{self.agents.get(name)} is said to have the prompt of {name}, and has not"
+            for name in sorted(self.missing.intersection(told))
+        ]
         return wrong
 
 
