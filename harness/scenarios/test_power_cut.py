@@ -52,7 +52,7 @@ from agent_box_harness.lossy_disk import AWAIT_COMMAND, LossyDisk
 from agent_box_harness.witness import Ledger, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agent_box_harness.machine import Machine
 
@@ -123,7 +123,9 @@ def test_power_cuts(
                 steps = rng.randint(LEAST, MOST)
                 witness.churn(f"c{cut}", rng.randrange(1 << 32), box.time_factor * 30)
                 assert witness.wait(steps, box.time_factor * 30), "the workers are stuck"
-                _check_receipts(box, witness)
+                # Whoever looks has what was delivered noted, and that has to stay so.
+                seen = witness.ask("ls", box.time_factor * 30)["sessions"]
+                _check_receipts(box, witness, seen)
                 time.sleep(rng.uniform(0.0, 0.06) * box.time_factor)
                 moment = f"{steps} steps into the churn{', from rest' if cut in calm else ''}"
             box.power_cut()
@@ -251,9 +253,12 @@ def _check_registry(text: str, ledger: Ledger) -> None:
     assert ledger.compare(found) == []
 
 
-def _check_receipts(box: Box, witness: Witness) -> None:
+def _check_receipts(
+    box: Box, witness: Witness, views: Iterable[dict[str, Any]] | None = None
+) -> None:
     """Look for too many receipts, and for missing ones that the supervisor believes in."""
-    told = [name for name, view in witness.views.items() if not view["promptPending"]]
+    views = list(witness.views.values()) if views is None else views
+    told = [view["name"] for view in views if not view["promptPending"]]
     receipts = witness.receipts(box.time_factor * 30)
     assert witness.ledger.compare_receipts(receipts, told) == []
 
