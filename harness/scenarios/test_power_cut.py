@@ -253,11 +253,8 @@ def _check_registry(text: str, ledger: Ledger) -> None:
     assert ledger.compare(found) == []
 
 
-def _check_receipts(
-    box: Box, witness: Witness, views: Iterable[dict[str, Any]] | None = None
-) -> None:
+def _check_receipts(box: Box, witness: Witness, views: Iterable[dict[str, Any]]) -> None:
     """Look for too many receipts, and for missing ones that the supervisor believes in."""
-    views = list(witness.views.values()) if views is None else views
     told = [view["name"] for view in views if not view["promptPending"]]
     receipts = witness.receipts(box.time_factor * 30)
     assert witness.ledger.compare_receipts(receipts, told) == []
@@ -275,7 +272,7 @@ def _settled(box: Box, witness: Witness) -> None:
     box.wait_for("all sessions to run", running, timeout=20)
 
     def delivered() -> bool:
-        _check_receipts(box, witness)
+        _check_receipts(box, witness, witness.views.values())
         return not ledger.missing
 
     box.wait_for("a receipt of each kickoff prompt", delivered, timeout=20)

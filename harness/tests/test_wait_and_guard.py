@@ -127,6 +127,6 @@ def test_what_takes_too_long_is_cut_short_with_all_that_it_started(monkeypatch):
     )  # fmt: skip
     with pytest.raises(subprocess.TimeoutExpired):
         child.communicate(timeout=0.3)
-    inner = int(guard.cut_short(child))
+    inner = int(guard.cut_short(child, stubborn))
     assert child.returncode == -signal.SIGTERM
     assert not guard.alive(inner)

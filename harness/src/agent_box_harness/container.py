@@ -261,7 +261,7 @@ class ContainerMachine(ShellTransfer, Machine):
         try:
             output, _ = process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
-            return TIMED_OUT, guard.cut_short(process)
+            return TIMED_OUT, guard.cut_short(process, command[-1])
         if process.returncode < 0 or not self.is_up():
             raise MachineError(f"the container ended during `{command[-1][:200]}`")
         return process.returncode, output or b""

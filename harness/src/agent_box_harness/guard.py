@@ -139,10 +139,10 @@ def _at_exit() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def cut_short(process: subprocess.Popen[bytes]) -> bytes:
+def cut_short(process: subprocess.Popen[bytes], what: str) -> bytes:
     """End a process group as timeout(1) does; return all that it put out.
 
-    Whoever has left the group, as a daemon does, stays.
+    Whoever has left the group, as a daemon does, stays. Errors call it `what`.
     """
     for end in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _LAST_WORDS
@@ -155,4 +155,4 @@ def cut_short(process: subprocess.Popen[bytes]) -> bytes:
     try:
         return process.communicate(timeout=_LAST_WORDS)[0] or b""
     except subprocess.TimeoutExpired:
-        raise MachineError(f"what {process.args!r:.300} left behind does not end") from None
+        raise MachineError(f"`{what[:200]}` does not end") from None
