@@ -32,6 +32,8 @@ in
       alice = {
         sessions.main.agent = "shell";
         noticeUrlFile = "/etc/agent-box/notice-url";
+        # Scenarios listen there.
+        network.hostPorts = [ 8765 ];
         sudoAllowlist = [
           "/run/current-system/sw/bin/systemctl reload agent-box-sudo-probe.service"
         ];

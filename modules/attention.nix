@@ -28,7 +28,9 @@ in
   config = lib.mkIf cfg.enable {
     systemd.services = lib.mapAttrs' (
       name: user:
-      lib.nameValuePair "agent-box-attention-${name}" {
+      lib.nameValuePair "agent-box-attention-${name}" (lib.mkMerge [
+        (cfg.inUserNetwork name)
+        {
         description = "Notices about the agents of ${name}";
         wantedBy = [ "multi-user.target" ];
         wants = [ "network-online.target" ];
@@ -50,6 +52,7 @@ in
           RestartPreventExitStatus = 2;
         };
       }
+      ])
     ) told;
   };
 }

@@ -87,6 +87,11 @@ in
         else
           null;
       webhook = cfg.webhookDocument;
+      network =
+        if lib.any (user: user.networkPrivate) (lib.attrValues cfg.users) then
+          { inherit (cfg.network) addresses addresses6; }
+        else
+          null;
     };
 
     environment.etc."agent-box/tmux.conf".text = builtins.readFile ./tmux.conf;

@@ -22,8 +22,6 @@ let
     lib.recursiveUpdate (agentUnit name user) {
       description = "Codex app-server of ${name}";
       after = [ "agent-box-${name}.service" ];
-      # The same /tmp as the sessions.
-      unitConfig.JoinsNamespaceOf = "agent-box-${name}.service";
       serviceConfig = {
         ExecStart = "${cfg.runtime}/bin/agent-box-codex-daemon";
         RuntimeDirectory = [
@@ -57,6 +55,7 @@ in
   config = lib.mkIf (cfg.enable && hasCodex) {
     systemd.services = lib.mkMerge [
       (perUser serviceOf)
+      (perUser (name: _: cfg.inUserNetwork name))
       # The panes leave their references there.
       (lib.mapAttrs' (
         name: _:

@@ -12,9 +12,11 @@
     ./limits.nix
     ./memory.nix
     ./metadata.nix
+    ./network.nix
     ./processes.nix
     ./sandbox.nix
     ./sessions.nix
+    ./status.nix
     ./sudo.nix
     ./update.nix
     ./users.nix

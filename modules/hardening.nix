@@ -50,6 +50,8 @@ rec {
     ProtectKernelModules = true;
     ProtectKernelTunables = true;
     ProtectSystem = "strict";
+    # What a unit may write there it names, most by RuntimeDirectory.
+    ReadOnlyPaths = [ "/run" ];
     RestrictRealtime = true;
     # Also makes openat2 "not implemented", which bwrap and tar must be able to do
     # without: those of nixpkgs are.
@@ -77,6 +79,20 @@ rec {
       # ps, pgrep and strace need the rest of /proc.
       ProcSubset = "all";
     };
+
+  # /tmp and /var/tmp of the sessions of a user, for all units that must mean the same by a
+  # path in them. Sharing those of one unit (JoinsNamespaceOf) would share its network, too.
+  sharedTmp = user: {
+    BindPaths = [
+      "/home/${user}"
+      "/var/lib/agent-box-tmp/${user}/tmp:/tmp"
+      "/var/lib/agent-box-tmp/${user}/var-tmp:/var/tmp"
+    ];
+    ReadWritePaths = [
+      "/tmp"
+      "/var/tmp"
+    ];
+  };
 
   # Services that run nothing but our own code.
   closed = {
@@ -108,6 +124,17 @@ rec {
   gate = daemon // {
     PrivateNetwork = true;
     PrivateUsers = true;
+  };
+
+  # Tells users how units and the certificate are: asks the system bus and the edge.
+  status = daemon // {
+    DynamicUser = true;
+    InaccessiblePaths = lib.remove "-/run/dbus" messageSockets ++ [ "-/run/systemd/private" ];
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_UNIX"
+    ];
+    IPAddressAllow = "127.0.0.1";
   };
 
   # Asks the cloud for notices, tells sessions by their supervisors, and ends units as
@@ -149,6 +176,70 @@ rec {
       RestrictAddressFamilies = [ "AF_NETLINK" ];
       ProtectHome = true;
     };
+
+  # Makes networks of users, as root. A mount namespace of its own would hide from
+  # systemd the namespaces that it makes, so nothing here asks for one.
+  network = {
+    inherit (common)
+      KeyringMode
+      LockPersonality
+      RestrictRealtime
+      RestrictSUIDSGID
+      SystemCallArchitectures
+      SystemCallErrorNumber
+      UMask
+      ;
+    # No IPAddressDeny: the kernel's own sockets of a namespace, which find neighbours over
+    # IPv6, belong to the control group of who made it, and would be filtered for ever.
+    inherit (closed) MemoryDenyWriteExecute;
+    NoNewPrivileges = true;
+    CapabilityBoundingSet = [
+      "CAP_NET_ADMIN"
+      "CAP_SYS_ADMIN"
+    ];
+    RestrictNamespaces = "mnt net";
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_NETLINK"
+      "AF_UNIX"
+    ];
+    SystemCallFilter = [
+      "@system-service @mount"
+      "~@privileged @resources"
+      "@mount"
+    ];
+  };
+
+  # Answers questions about names for users, as nobody in particular.
+  names =
+    common
+    // closed
+    // {
+      DynamicUser = true;
+      AmbientCapabilities = "CAP_NET_BIND_SERVICE";
+      CapabilityBoundingSet = "CAP_NET_BIND_SERVICE";
+      ProtectHome = true;
+      ProcSubset = "pid";
+      RestrictAddressFamilies = [
+        "AF_INET"
+        "AF_INET6"
+        "AF_NETLINK"
+        "AF_UNIX"
+      ];
+      # The name server of some clouds is at the address of their metadata, on a port of its own.
+      IPAddressDeny = [ ];
+    };
+
+  # Passes on connections to one port of the machine.
+  portForward = daemon // {
+    DynamicUser = true;
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_INET6"
+      "AF_UNIX"
+    ];
+    IPAddressAllow = "127.0.0.1";
+  };
 
   # Reads the journal and bans as root. What nixpkgs closes already is not repeated.
   bans = {
@@ -259,14 +350,7 @@ rec {
     base user
     // closed
     // {
-      # The settings show the state of units, which the bus tells everybody, and the
-      # certificate that the edge on this machine answers with.
-      InaccessiblePaths = lib.remove "-/run/dbus" messageSockets ++ [ "-/run/systemd/private" ];
-      RestrictAddressFamilies = [
-        "AF_INET"
-        "AF_UNIX"
-      ];
-      IPAddressAllow = "127.0.0.1";
+      PrivateNetwork = true;
     };
 
   # The receiver of a user's webhooks: files of the user, the sockets of the supervisor
@@ -292,6 +376,7 @@ rec {
       allowCloudMetadata,
     }:
     base user
+    // sharedTmp user
     // {
       # sudo is setuid: the kernel ignores that under NoNewPrivileges.
       NoNewPrivileges = !sudo;
@@ -350,6 +435,7 @@ rec {
   supervisor =
     user:
     base user
+    // sharedTmp user
     // {
       NoNewPrivileges = true;
       CapabilityBoundingSet = "";

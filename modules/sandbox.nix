@@ -62,8 +62,6 @@ let
     unitConfig = {
       RequiresMountsFor = "/home/${name}";
       StartLimitIntervalSec = 0;
-      # The same /tmp: a path that a session names must mean the same to it.
-      JoinsNamespaceOf = "agent-box-${name}.service";
     };
     stopIfChanged = false;
     path = [ pkgs.tmux ];
@@ -177,8 +175,26 @@ in
         ) cfg.users
       );
 
+    # Emptied at boot, and of what is old; root's, as a /tmp is.
+    services.agent-box.tmpfiles = [
+      "d /var/lib/agent-box-tmp 0700 root root -"
+    ]
+    ++ lib.concatMap (name: [
+      "d /var/lib/agent-box-tmp/${name} 0700 root root -"
+      "D! /var/lib/agent-box-tmp/${name}/tmp 1777 root root 10d"
+      "D! /var/lib/agent-box-tmp/${name}/var-tmp 1777 root root 30d"
+    ]) (lib.attrNames cfg.users);
+
     systemd.services =
-      lib.mapAttrs' (name: user: lib.nameValuePair "agent-box-${name}" (sandboxOf name user)) cfg.users
+      lib.mapAttrs' (
+        name: user:
+        lib.nameValuePair "agent-box-${name}" (
+          lib.mkMerge [
+            (sandboxOf name user)
+            (cfg.inUserNetwork name)
+          ]
+        )
+      ) cfg.users
       // lib.mapAttrs' (
         name: user: lib.nameValuePair "agent-box-supervisor-${name}" (supervisorOf name user)
       ) cfg.users;

@@ -165,8 +165,8 @@ CELLS = (
     Cell("loopback-ports", python(
         "lines = open('/proc/net/tcp').readlines()[1:]\n"
         "ports = {int(f[1].split(':')[1], 16) for f in map(str.split, lines) if f[3] == '0A'}\n"
-        "ports -= {22, 80, 443}  # ssh and the edge are for all\nprint(ports)\nassert ports"),
-        control="nobody"),
+        "ports -= {22, 53, 80, 443}  # ssh, names and the edge are for all\n"
+        "print(ports)\nassert ports"), control="nobody"),
     Cell("abstract-sockets", python(
         "rows = [r.split() for r in open('/proc/net/unix').readlines()[1:]]\n"
         "names = {r[7] for r in rows if len(r) == 8 and r[7][0] == '@' and r[3] == '00010000'}\n"
@@ -298,7 +298,7 @@ def prepare(box: Box) -> dict[str, str]:
         "ALICE_RUN": run,
         "ALICE_UID": uid,
         "ALICE_JOB": job,
-        "ALICE_TMP": box.run("ls -d /tmp/systemd-private-*-agent-box-alice.service-*").out,
+        "ALICE_TMP": "/var/lib/agent-box-tmp/alice",
         "TMUX_SOCKET": f"{run}/tmux-{uid}/agent-box",
         "ALICE_GROUP": f"{outside.group(box, outside.sandbox('alice'))}/session-{main['id']}",
         "ALICE_TTY": box.tmux("alice", "display-message -p -t =main: '#{pane_tty}'").check().out,

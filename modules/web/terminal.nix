@@ -49,8 +49,6 @@ let
       description = "Terminals of ${name} in the browser";
       wantedBy = [ "multi-user.target" ];
       after = [ "agent-box-${name}.service" ];
-      # The same /tmp as the sessions.
-      unitConfig.JoinsNamespaceOf = "agent-box-${name}.service";
       environment = {
         HOME = "/home/${name}";
         TMUX_TMPDIR = "/run/agent-box-${name}";
@@ -79,6 +77,9 @@ in
     ]
     ++ map (name: "d ${directory name} 2710 ${name} caddy -") web.users;
 
-    systemd.services = units.perUser "agent-box-terminal" serviceOf;
+    systemd.services = lib.mkMerge [
+      (units.perUser "agent-box-terminal" serviceOf)
+      (units.perUser "agent-box-terminal" cfg.inUserNetwork)
+    ];
   };
 }

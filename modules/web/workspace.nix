@@ -28,10 +28,7 @@ let
       (units.onDemand unit name)
       {
         description = "Workspace and settings of ${name}";
-        path = [
-          pkgs.systemd
-          pkgs.tmux
-        ];
+        path = [ pkgs.tmux ];
         environment = {
           HOME = "/home/${name}";
           LANG = "C.UTF-8";

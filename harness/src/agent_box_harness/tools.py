@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent_box_harness.internet import WORLD
+
 BEGIN, END = "<!-- tools -->", "<!-- /tools -->"
 """Markers of the table in the README."""
 
@@ -45,7 +47,7 @@ NAPI_MODULE_INIT() {
 EOF
 """
 
-_SSH = """\
+_SSH = f"""\
 mkdir -p ~/.ssh
 rm -f ~/.ssh/probe
 ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/probe
@@ -54,7 +56,7 @@ rm -rf ~/origin
 git init -q ~/origin
 git -C ~/origin -c user.name=x -c user.email=x@localhost commit -q --allow-empty -m first
 export GIT_SSH_COMMAND='ssh -i ~/.ssh/probe -o BatchMode=yes -o StrictHostKeyChecking=no'
-git clone -q "ssh://$(id -un)@127.0.0.1$HOME/origin" copy
+git clone -q "ssh://$(id -un)@{WORLD}$HOME/origin" copy
 test "$(git -C copy log --format=%s)" = first
 """
 
@@ -82,7 +84,7 @@ TOOLS = (
          "printf 'package main\\nfunc main() { println(\"x\") }\\n' >main.go; "
          "GOFLAGS=-mod=mod GOTOOLCHAIN=local go build -o probe . && ./probe"),
     Tool("strace", "strace -f -o log true && grep -q execve log"),
-    Tool("git over ssh", _SSH, note="to any host, this one included"),
+    Tool("git over ssh", _SSH, note="to any other machine"),
     Tool("unshare with a host name", "test \"$(unshare -Ur --uts sh -c "
          "'hostname inner; hostname')\" = inner"),
     Tool("user, mount and pid namespaces", "unshare -Urmpf --mount-proc sh -c 'test $$ = 1'"),

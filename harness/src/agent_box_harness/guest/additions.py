@@ -115,7 +115,8 @@ def add_guest_files(layer: Layer, host_name: str, ssh_key: str, *, agents: bool)
         )
     layer.file("/etc/tmpfiles.d/agent-box-guest.conf", _TMPFILES)
     # What nixpkgs has in bin and Debian in sbin, where a unit names it by its path.
-    layer.link("/usr/bin/nft", "/usr/sbin/nft")
+    for program in ("dnsmasq", "nft"):
+        layer.link(f"/usr/bin/{program}", f"/usr/sbin/{program}")
     for units in _LEAN:
         for unit in units.split():
             layer.mask(unit)

@@ -22,7 +22,7 @@ BASE = _words(
     "golang-go cargo rustc nodejs libnode-dev npm python3-cffi python3-dev python3-venv ",
     "gawk diffutils patch gzip bzip2 xz-utils zip unzip rsync openssl gpg nano ",
     # services of the box; their own units stay off until a rendered unit replaces them
-    "earlyoom systemd-zram-generator caddy ttyd fail2ban nftables ",
+    "earlyoom systemd-zram-generator caddy ttyd fail2ban nftables dnsmasq-base ",
     # an issuer of certificates for scenarios
     "pebble ",
     # only here so that `at`, `cron` and polkit can refuse something

@@ -19,10 +19,10 @@ AGENTS_ROOT = "/opt/agents"
 
 _IN_USR = """
     bash bash-completion bash-interactive bubblewrap bzip2 caddy coreutils curl dbus diffutils
-    earlyoom fail2ban file findutils gawk git glibc glibc-locales gnugrep gnupg gnused gnutar gzip
-    iproute2 iptables iputils jq kmod less nano ncurses netcat-gnu nftables nodejs openssh openssl
-    patch polkit procps psmisc python3 ripgrep rsync shadow strace sudo systemd tmux ttyd tzdata
-    unzip util-linux wget which xz zip
+    dnsmasq earlyoom fail2ban file findutils gawk git glibc glibc-locales gnugrep gnupg gnused
+    gnutar gzip iproute2 iptables iputils jq kmod less nano ncurses netcat-gnu nftables nodejs
+    openssh openssl patch polkit procps psmisc python3 ripgrep rsync shadow strace sudo systemd
+    tmux ttyd tzdata unzip util-linux wget which xz zip
 """
 
 STORE_MAP: dict[str, str] = {

@@ -152,6 +152,14 @@ class Cloud(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What sessions are told instead of what is known."""
 
 
+class Network(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Networks of their own for users."""
+
+    addresses: str
+    """IPv4 range that each of them gets an address of."""
+    addresses6: str
+
+
 class Update(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the box updates itself."""
 
@@ -185,6 +193,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`None` where nobody watches for notices."""
     update: Update | None = None
     """`None` where the box is not updated from inside."""
+    network: Network | None = None
+    """`None` where all users are in the network of the machine."""
 
     @property
     def host_label(self) -> str | None:
