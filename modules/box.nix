@@ -34,7 +34,6 @@ let
     home = "/home/${name}";
     shell = shellOf name;
     runtimeDirectory = "/run/agent-box-${name}";
-    inherit (user) seed;
     # Those of the whole user are in its unit.
     limits = user.effectiveLimits.session;
   };

@@ -364,7 +364,7 @@ in
       sockets = perPort portSocketOf;
 
       # Nobody else may configure these interfaces.
-      network.networks."05-agent-box" = lib.mkIf config.systemd.network.enable {
+      network.networks."05-agent-box" = {
         matchConfig.Name = "ab-*";
         linkConfig.Unmanaged = true;
       };

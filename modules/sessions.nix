@@ -69,6 +69,15 @@ let
         example = "Read AGENTS.md and start with the first open task.";
         description = "Prompt that the agent gets once, when the session first starts.";
       };
+      initialPromptFile = mkOption {
+        type = types.nullOr types.str;
+        default = null;
+        example = "/run/secrets/alice-task";
+        description = ''
+          File outside the store that holds the initial prompt. Texts in the config are in the
+          store, where every account of the machine can read them.
+        '';
+      };
       resumePrompt = mkOption {
         type = types.nullOr types.str;
         default = null;
@@ -91,8 +100,30 @@ let
     workingDirectory =
       if session.workingDirectory == null then "/home/${user}" else session.workingDirectory;
     initialPrompt = session.initialPrompt or null;
+    initialPromptFile = session.initialPromptFile or null;
     resumePrompt = session.resumePrompt or null;
   };
+
+  # The file itself is root's: its content reaches the supervisor as a credential.
+  documentOf = lib.mapAttrs (
+    name: seed:
+    removeAttrs seed [ "initialPromptFile" ]
+    // lib.optionalAttrs (seed.initialPromptFile != null) { initialPromptCredential = "prompt-${name}"; }
+  );
+
+  promptFiles = lib.filterAttrs (_: file: file != null);
+  credentialsOf =
+    user:
+    let
+      files = promptFiles (lib.mapAttrs (_: seed: seed.initialPromptFile) user.seed);
+    in
+    lib.mkIf (files != { }) {
+      serviceConfig = {
+        LoadCredential = lib.mapAttrsToList (name: file: "prompt-${name}:${file}") files;
+        # Where a file is missing, the sessions start all the same.
+        SetCredential = map (name: "prompt-${name}:") (lib.attrNames files);
+      };
+    };
 
   isLegalName = name: builtins.match "[A-Za-z0-9][A-Za-z0-9_-]{0,149}" name != null;
 
@@ -114,6 +145,15 @@ let
         assertion =
           seed.remoteControlName == null || builtins.match "[^\r\n]+" seed.remoteControlName != null;
         message = "${where}: remoteControlName must be one line that is not empty. Write null for the derived name.";
+      }
+      {
+        assertion = seed.initialPrompt == null || seed.initialPromptFile == null;
+        message = "${where}: initialPrompt and initialPromptFile are both set. Keep one of them.";
+      }
+      {
+        assertion =
+          seed.initialPromptFile == null || builtins.match "/[^:[:space:]]+" seed.initialPromptFile != null;
+        message = "${where}: initialPromptFile is no absolute path without spaces and colons. Write it out, for example \"/run/secrets/${user}-task\".";
       }
       {
         assertion = lib.hasPrefix "/" seed.workingDirectory;
@@ -189,6 +229,21 @@ in
   };
 
   config = lib.mkIf cfg.enable {
+    # One document each: prompts are nobody else's business.
+    environment.etc = lib.mapAttrs' (
+      name: user:
+      lib.nameValuePair "agent-box/seeds/${name}.json" {
+        text = builtins.toJSON (documentOf user.seed);
+        mode = "0400";
+        user = name;
+        group = name;
+      }
+    ) cfg.users;
+
+    systemd.services = lib.mapAttrs' (
+      name: user: lib.nameValuePair "agent-box-supervisor-${name}" (credentialsOf user)
+    ) cfg.users;
+
     assertions = [
       {
         assertion = builtins.match "[^[:space:]]*" cfg.remoteControlHost != null;

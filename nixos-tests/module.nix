@@ -23,7 +23,36 @@ let
       boot = anything;
       environment = anything;
       ids = anything;
-      networking = anything;
+      # What the module reads of it stands apart from what it sets.
+      networking = {
+        dhcpcd = anything;
+        fqdnOrHostName = anything;
+        hostName = anything;
+        networkmanager = anything;
+        nftables = anything // {
+          default.enable = false;
+        };
+        search = list;
+        firewall = {
+          enable = anything // {
+            default = true;
+          };
+          filterForward = anything // {
+            default = false;
+          };
+          allowedTCPPorts = list;
+          allowedUDPPorts = list;
+          extraCommands = anything // {
+            default = "";
+          };
+          extraForwardRules = anything // {
+            default = "";
+          };
+          extraInputRules = anything // {
+            default = "";
+          };
+        };
+      };
       nix = anything;
       programs.git = anything;
       services = {

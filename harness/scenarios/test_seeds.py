@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent_box_harness import outside
-from agent_box_harness.box import BOX_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +16,16 @@ if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
 
+SEEDS = "/etc/agent-box/seeds/{}.json"
+
+
 @pytest.fixture
 def _document(box: Box) -> Iterator[None]:
-    """The box's document is what it was before."""
-    content = box.read(BOX_JSON)
+    """The box's documents are what they were before."""
+    before = {user: _sown(box, user) for user in box.users}
     yield
-    box.write_file(BOX_JSON, content, mode=0o444)
+    for user, seed in before.items():
+        _sow(box, user, seed)
 
 
 @pytest.mark.renewed
@@ -32,7 +35,7 @@ def test_first_boot_sows_the_seed(box: Box) -> None:
     """
     ids = set()
     for user in box.users:
-        seed = box.document["users"][user]["seed"]
+        seed = _sown(box, user)
         listed = box.registry(user)["sessions"]
         assert listed.keys() == seed.keys()
         for name, wanted in seed.items():
@@ -42,7 +45,17 @@ def test_first_boot_sows_the_seed(box: Box) -> None:
             box.wait_session(user, name, "running")
         owner = box.succeed(f"stat -c '%U %a' {_registry(box, user)}")
         assert owner.strip() == f"{user} 600"
-    assert len(ids) == sum(len(box.document["users"][user]["seed"]) for user in box.users)
+    assert len(ids) == sum(len(_sown(box, user)) for user in box.users)
+
+
+@pytest.mark.shared
+def test_a_seed_is_the_own_users(box: Box) -> None:
+    """A user reads the own seed, which may hold prompts, and not that of another user."""
+    for user, other in (("alice", "bob"), ("bob", "alice")):
+        for run in (box.as_user, box.in_session):
+            run(user, f"cat {SEEDS.format(user)}").check()
+            assert run(user, f"cat {SEEDS.format(other)}").rc != 0
+    assert all("seed" not in told for told in box.document["users"].values())
 
 
 @pytest.mark.renewed
@@ -119,11 +132,15 @@ def _seed(agent: str) -> dict[str, Any]:
     return {"agent": agent, "initialPrompt": None, "workingDirectory": None}
 
 
+def _sown(box: Box, user: str) -> dict[str, Any]:
+    seed: dict[str, Any] = json.loads(box.read(SEEDS.format(user)))
+    return seed
+
+
 def _sow(box: Box, user: str, seed: dict[str, Any]) -> None:
     """Put another seed into the box's document, as a rebuild with other options does."""
-    document = json.loads(box.read(BOX_JSON))
-    document["users"][user]["seed"] = seed
-    box.write_file(BOX_JSON, json.dumps(document), mode=0o444)
+    box.write_file(SEEDS.format(user), json.dumps(seed), mode=0o400)
+    box.succeed(f"chown {user}: {SEEDS.format(user)}")
 
 
 def _reactivate(box: Box) -> None:

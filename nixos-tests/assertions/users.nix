@@ -22,6 +22,17 @@ in
       };
       remedy = "add it to services.agent-box.installAgents";
     };
+    "two initial prompts" = {
+      box.users.alice.sessions.main = {
+        initialPrompt = "Begin.";
+        initialPromptFile = "/run/secrets/task";
+      };
+      remedy = "Keep one of them";
+    };
+    "initial prompt in a file with a relative path" = {
+      box.users.alice.sessions.main.initialPromptFile = "secrets/task";
+      remedy = "/run/secrets/alice-task";
+    };
     "user name with a capital" = {
       box.users.Alice = { };
       remedy = "lower-case letter";

@@ -310,3 +310,30 @@ def test_parallel_changes_lose_nothing(store):
     for thread in threads:
         thread.join()
     assert len(store.read().entries) == 17
+
+
+def test_a_seed_of_the_own_user_comes_before_one_in_the_document(user, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_BOX_CONFIG", str(tmp_path / "box.json"))
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    (tmp_path / "seeds").mkdir()
+    seeds = {"a": {"agent": "pi"}, "b": {"agent": "pi", "initialPromptCredential": "prompt-b"}}
+    (tmp_path / "seeds/alice.json").write_text(json.dumps(seeds))
+    (tmp_path / "prompt-b").write_text("do it\n")
+    made = Store(user)
+    made.prepare(SimpleNamespace(default_agent="claude"))
+    sessions = json.loads(user.registry_path.read_bytes())["sessions"]
+    assert sessions["a"]["initialPrompt"] is None
+    assert sessions["b"]["initialPrompt"] == "do it"
+    assert "initialPromptCredential" not in sessions["b"]
+
+
+def test_a_prompt_that_cannot_be_read_does_not_keep_the_sessions_away(user, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_BOX_CONFIG", str(tmp_path / "box.json"))
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    (tmp_path / "seeds").mkdir()
+    (tmp_path / "seeds/alice.json").write_text(
+        '{"a": {"agent": "pi", "initialPromptCredential": "x"}}'
+    )
+    made = Store(user)
+    made.prepare(SimpleNamespace(default_agent="claude"))
+    assert json.loads(user.registry_path.read_bytes())["sessions"]["a"]["initialPrompt"] is None

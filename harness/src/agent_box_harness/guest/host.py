@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 PACKAGES = "/usr/lib/python3/dist-packages"
 _MODES = {"sudoers": 0o440}
 """Files below /etc that must not have mode 0444."""
+_SEEDS = "etc/agent-box/seeds"
+"""Where each user has a file that is nobody else's."""
 _FIRST_UID = 1000
 _FIRST_SYSTEM_UID = 900
 
@@ -134,7 +136,10 @@ def install_rendered(layer: Layer, rendered: Path, accounts: Accounts) -> None:
             continue
         relative = path.relative_to(rendered / "etc").as_posix()
         text = substitute(path.read_text(), relative)
-        layer.file(f"/etc/{relative}", text, _MODES.get(relative, 0o444))
+        if path.parent.relative_to(rendered).as_posix() == _SEEDS:
+            layer.file(f"/etc/{relative}", text, 0o400, *ids[path.stem])
+        else:
+            layer.file(f"/etc/{relative}", text, _MODES.get(relative, 0o444))
 
 
 def _want(layer: Layer, unit: str, target: str) -> None:

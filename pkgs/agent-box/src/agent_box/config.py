@@ -62,6 +62,8 @@ class Seed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     working_directory: str | None = None
     extra_args: list[str] = []
     initial_prompt: str | None = None
+    initial_prompt_credential: str | None = None
+    """Name of the credential of the supervisor that holds the initial prompt."""
     resume_prompt: str | None = None
 
 
@@ -72,6 +74,7 @@ class UserConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     shell: str
     runtime_directory: str
     seed: dict[str, Seed] = {}
+    """In documents of old; see `User.seed`."""
     limits: Limits = Limits()
 
 
@@ -232,9 +235,22 @@ class User:
         self.shell = config.shell
         self.runtime_dir = Path(config.runtime_directory)
         self.limits = config.limits
-        self.seed = config.seed
+        self._seed = config.seed
         self.config_dir = self.home / ".config/agent-box"
         self.state_dir = self.home / ".local/state/agent-box"
+
+    @property
+    def seed(self) -> dict[str, Seed]:
+        """The sessions of the first boot. They are in a file that only this user reads."""
+        path = document_path().with_name("seeds") / f"{self.name}.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, Seed])
+        except FileNotFoundError:
+            return self._seed
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InternalError(
+                f"{path}: {error}. It is rendered by the NixOS module: rebuild, do not edit"
+            ) from error
 
     @property
     def registry_path(self) -> Path:
@@ -270,10 +286,15 @@ def _not_a_user(box: Box, name: str) -> UsageError:
     )
 
 
+def document_path() -> Path:
+    """Return where the document is: `$AGENT_BOX_CONFIG`, or the place in `/etc`."""
+    return Path(os.environ.get("AGENT_BOX_CONFIG") or DEFAULT_PATH)
+
+
 def load(path: Path | None = None) -> Box:
     """Read the document from `path`, from `$AGENT_BOX_CONFIG`, or from `/etc`."""
     if path is None:
-        path = Path(os.environ.get("AGENT_BOX_CONFIG") or DEFAULT_PATH)
+        path = document_path()
     try:
         raw = path.read_bytes()
     except OSError as error:

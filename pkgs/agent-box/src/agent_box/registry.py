@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import stat
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,9 +26,10 @@ from agent_box.locking import atomic_write, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from agent_box.config import Box, Seed, User
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_BYTES = 64 * 1024 * 1024
@@ -338,4 +341,16 @@ def _seed_entry(seed: Seed, box: Box) -> dict[str, Any]:
     entry: dict[str, Any] = msgspec.to_builtins(seed)
     entry["agent"] = seed.agent or box.default_agent
     entry["boxSessionId"] = str(uuid.uuid4())
+    if (credential := entry.pop("initialPromptCredential", None)) is not None:
+        entry["initialPrompt"] = _credential(credential)
     return entry
+
+
+def _credential(name: str) -> str | None:
+    """Return what systemd handed to this service under `name`; None where it is empty."""
+    try:
+        path = Path(os.environ["CREDENTIALS_DIRECTORY"]) / name
+        return path.read_text(encoding="utf-8").strip() or None
+    except (KeyError, OSError, UnicodeDecodeError) as error:
+        log.warning("the initial prompt %s cannot be read: %s", name, error)
+        return None
