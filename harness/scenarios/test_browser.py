@@ -208,9 +208,11 @@ def test_sites_card(visitor: Visitor) -> None:
     for user, port in (("alice", 3200), ("bob", 3300)):
         box.succeed(
             f"systemd-run --quiet --uid={user} --unit=site-{port} --working-directory=/usr/share"
+            f" -p NetworkNamespacePath=/run/netns/agent-box-{user}"
             f" python3 -m http.server -b 127.0.0.1 {port}"
         )
-        box.wait_for(str(port), lambda port=port: box.run(f"ss -ltn | grep -q :{port}").rc == 0)
+        inside = f"ip netns exec agent-box-{user}"
+        box.wait_until_succeeds(f'test -n "$({inside} ss -Hltn sport = :{port})"')
 
     def status() -> str:
         ask = "curl -sk -o /dev/null -w '%{http_code}' --resolve shop-alice.box.test:443:127.0.0.1"

@@ -113,7 +113,7 @@ def test_from_an_issuer(edge: Edge, measured: Callable[[str, float], None]) -> N
     """
     box = edge.box
     root, other = start_issuers(box).values()
-    trust(box, "caddy.service", "agent-box-settings-alice.service")
+    trust(box, "caddy.service", "agent-box-status.service")
     # As from its first start.
     box.succeed("systemctl stop caddy.service", "rm -rf /var/lib/caddy/.local")
     caddyfile = box.read("/etc/agent-box/edges/acme.Caddyfile")
@@ -138,9 +138,10 @@ def test_from_an_issuer(edge: Edge, measured: Callable[[str, float], None]) -> N
 
     box.succeed(
         "systemd-run --quiet --uid=alice --unit=shop --working-directory=/usr/share"
+        " -p NetworkNamespacePath=/run/netns/agent-box-alice"
         " python3 -m http.server -b 127.0.0.1 3200"
     )
-    box.wait_for("the program", lambda: box.run("ss -ltn | grep -q :3200").rc == 0)
+    box.wait_until_succeeds('test -n "$(ip netns exec agent-box-alice ss -Hltn sport = :3200)"')
     box.in_session("alice", "agent-box-site add shop --port 3200 --public").check("add")
     box.wait_for(
         "the site's certificate",

@@ -56,9 +56,11 @@ def _model(box: Box) -> Iterator[None]:
     """The vendor of all agents."""
     source = Path(agent_box_harness.__file__).with_name("stub_model.py")
     box.write_file(MODEL, source.read_bytes(), mode=0o755)
-    command = f"setsid python3 {MODEL} {PORT} {LOG} </dev/null >/dev/null 2>&1 & echo $!"
+    # On the localhost of the user, which is not that of the machine.
+    inside = f"ip netns exec agent-box-{USER}"
+    command = f"setsid {inside} python3 {MODEL} {PORT} {LOG} </dev/null >/dev/null 2>&1 & echo $!"
     pid = int(box.succeed(command))
-    box.wait_until_succeeds(f"curl -sS -o /dev/null http://127.0.0.1:{PORT}/v1/models")
+    box.wait_until_succeeds(f"{inside} curl -sS -o /dev/null http://127.0.0.1:{PORT}/v1/models")
     yield
     box.succeed(f"kill {pid}; rm -f {LOG}")
 
