@@ -88,7 +88,10 @@ in
       webhook = cfg.webhookDocument;
       network =
         if lib.any (user: user.networkPrivate) (lib.attrValues cfg.users) then
-          { inherit (cfg.network) addresses addresses6; }
+          {
+            inherit (cfg.network) addresses addresses6 metadataGroup;
+            metadataUsers = lib.attrNames (lib.filterAttrs (_: user: user.metadataAllowed) cfg.users);
+          }
         else
           null;
     };

@@ -13,6 +13,7 @@
     ./memory.nix
     ./metadata.nix
     ./network.nix
+    ./nix-daemon.nix
     ./processes.nix
     ./sandbox.nix
     ./sessions.nix

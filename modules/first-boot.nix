@@ -1,5 +1,5 @@
-# A machine that somebody launched from a template: its first password comes from there,
-# and the launch waits to hear that the box answers.
+# A machine that somebody launched from a template: the launch waits to hear that the box
+# answers, and with which code its first password is chosen.
 { config, lib, ... }:
 let
   cfg = config.services.agent-box;
@@ -12,9 +12,10 @@ in
     type = lib.types.bool;
     default = false;
     description = ''
-      Take up, once, what a launch from a template left in {file}`${folder}`: `password` becomes the
-      password of {option}`services.agent-box.web.user`, and the address in `signal`, a wait handle
-      of CloudFormation, hears whether the box answers. Both files are removed.
+      Take up, once, what a launch from a template left in {file}`${folder}`: the address in
+      `signal`, a wait handle of CloudFormation, hears whether the box answers, and then a set-up
+      code with which {option}`services.agent-box.web.user` chooses a password. The first password
+      in `password` is taken up, too. Both files are removed.
     '';
   };
 

@@ -3,19 +3,31 @@
 # names the tool that the stronger one breaks.
 { lib }:
 rec {
-  # Addresses where clouds hand out credentials of the machine.
+  # Addresses where clouds hand out credentials of the machine, or what it was launched
+  # with, and nothing else that a program of a user needs.
   metadataAddresses = [
-    "169.254.169.254" # AWS, Google, Azure, DigitalOcean, Hetzner and most others
+    "169.254.169.254" # AWS, Google, Azure, DigitalOcean, Hetzner, OpenStack and most others
     "169.254.170.2" # AWS container credentials
     "169.254.170.23" # AWS pod identity
+    "169.254.0.23" # Tencent
     "169.254.42.42" # Scaleway
+    "100.96.0.96" # Volcano Engine
     "100.100.100.200" # Alibaba
     "192.0.0.192" # Oracle
     "fd00:ec2::254" # AWS over IPv6
     "fd00:ec2::23" # AWS pod identity over IPv6
+    "fd00:100::100:200" # Alibaba over IPv6
     "fd00:c1::a9fe:a9fe" # Oracle over IPv6
     "fd20:ce::254" # Google over IPv6
     "fd00:42::42" # Scaleway over IPv6
+    "fd00:a9fe:a9fe::1" # Akamai (Linode) over IPv6
+    "fe80::a9fe:a9fe" # OpenStack, Akamai over IPv6, on whatever link
+  ];
+
+  # Those that are the machine's resolver, too: only the packet filter, which knows ports,
+  # can keep the one without the other.
+  metadataResolvers = [
+    "168.63.129.16" # Azure (WireServer)
   ];
 
   # The system bus leads to systemd, logind and whatever else listens; the same
@@ -274,6 +286,18 @@ rec {
   unban = daemon // {
     CapabilityBoundingSet = "CAP_DAC_OVERRIDE";
     PrivateNetwork = true;
+  };
+
+  # Looks whether the table of bans is there, and asks fail2ban to make it again.
+  bansAgain = daemon // {
+    CapabilityBoundingSet = [
+      "CAP_DAC_OVERRIDE"
+      "CAP_NET_ADMIN"
+    ];
+    RestrictAddressFamilies = [
+      "AF_NETLINK"
+      "AF_UNIX"
+    ];
   };
 
   # Renders sites as root: reads lists of users with their rights, looks at who listens

@@ -1,6 +1,7 @@
-# Keeps users away from the addresses where clouds hand out credentials of the
-# machine. The sandbox denies them to a session; the firewall to whatever else runs
-# as the user: a login over ssh, which an agent can make, is outside of any sandbox.
+# Keeps everybody but root away from the addresses where clouds hand out credentials of
+# the machine. The sandbox denies them to a session; the packet filter to whatever runs
+# elsewhere for the same people: logins over ssh, builders of Nix, the subordinate ids of
+# a user, services of other accounts, networks behind this machine.
 {
   config,
   lib,
@@ -12,11 +13,18 @@ let
   cfg = config.services.agent-box;
   hardening = import ./hardening.nix { inherit lib; };
 
-  kept = lib.attrNames (lib.filterAttrs (_: user: !user.metadataAllowed) cfg.users);
-  users = lib.concatMapStringsSep ", " (name: "\"${name}\"") kept;
+  quoted = lib.concatMapStringsSep ", " (name: "\"${name}\"");
+  allowed = lib.attrNames (lib.filterAttrs (_: user: user.metadataAllowed) cfg.users);
+  accounts = lib.unique (allowed ++ cfg.metadataUsers);
+
   v6 = lib.hasInfix ":";
-  v4Addresses = lib.concatStringsSep ", " (lib.filter (a: !v6 a) hardening.metadataAddresses);
-  v6Addresses = lib.concatStringsSep ", " (lib.filter v6 hardening.metadataAddresses);
+  addresses = lib.unique (
+    hardening.metadataAddresses ++ hardening.metadataResolvers ++ cfg.extraMetadataAddresses
+  );
+  v4Addresses = lib.concatStringsSep ", " (lib.filter (a: !v6 a) addresses);
+  v6Addresses = lib.concatStringsSep ", " (lib.filter v6 addresses);
+
+  load = "${pkgs.nftables}/bin/nft -f /etc/agent-box/metadata.nft";
 in
 {
   options.services.agent-box = {
@@ -26,6 +34,38 @@ in
       description = ''
         Let users and their sessions reach the metadata addresses of clouds. Who reaches
         them can act with the cloud credentials of the machine.
+      '';
+    };
+
+    metadataUsers = mkOption {
+      type = types.listOf (types.strMatching "[a-z_][a-z0-9_-]*");
+      default = [ ];
+      example = [ "cwagent" ];
+      description = ''
+        Accounts of the system, beside root, that reach the metadata addresses of clouds:
+        services of the host that work with its cloud credentials. Everybody else is kept
+        away as long as one user of the box is. Names and time (ports 53 and 123) everybody
+        gets from these addresses.
+      '';
+    };
+
+    metadataInterfaces = mkOption {
+      type = types.listOf (types.strMatching "[A-Za-z0-9_.-]{1,15}");
+      default = [ ];
+      example = [ "docker0" ];
+      description = ''
+        Interfaces of this machine from which it passes packets on to the metadata addresses
+        of clouds. From all others, of containers and of virtual machines, it does not.
+      '';
+    };
+
+    extraMetadataAddresses = mkOption {
+      type = types.listOf (types.strMatching "[0-9.]+|[0-9a-f:]*:[0-9a-f:.]*");
+      default = [ ];
+      example = [ "10.1.1.1" ];
+      description = ''
+        Further addresses that the packet filter keeps users away from, for a cloud with one of
+        its own: the virtual router of CloudStack, for example.
       '';
     };
 
@@ -56,38 +96,95 @@ in
         )
       );
     };
+
+    keepsMetadata = mkOption {
+      type = types.bool;
+      internal = true;
+      readOnly = true;
+      default = lib.any (user: !user.metadataAllowed) (lib.attrValues cfg.users);
+      description = "Whether anybody is kept away from the metadata addresses.";
+    };
   };
 
-  config = lib.mkIf (cfg.enable && kept != [ ]) {
-    # A table of our own: it holds whatever firewall the machine has.
+  config = lib.mkIf (cfg.enable && cfg.keepsMetadata) {
+    # nft refuses the whole table for one name that it does not know.
+    assertions = map (name: {
+      assertion = name == "root" || config.users.users ? ${name};
+      message = "services.agent-box.metadataUsers: there is no account \"${name}\". Take it from the list, or declare it in users.users.";
+    }) cfg.metadataUsers;
+
+    # A table of our own, beside whatever firewall the machine has.
     environment.etc."agent-box/metadata.nft".text = ''
       table inet agent-box-metadata
       delete table inet agent-box-metadata
       table inet agent-box-metadata {
+        set interfaces {
+          type ifname
+          ${
+            lib.optionalString (cfg.metadataInterfaces != [ ])
+              "elements = { ${quoted (lib.unique cfg.metadataInterfaces)} }"
+          }
+        }
         chain output {
           type filter hook output priority -150; policy accept;
-          meta skuid { ${users} } jump denied
+          meta skuid { ${lib.concatStringsSep ", " ([ "0" ] ++ map (name: "\"${name}\"") accounts)} } accept
+          meta skuid != 0 jump denied
+          # What nobody owns: the kernel ends connections whose program is gone, and begins none.
+          tcp flags & syn == syn jump denied
+        }
+        # Before any translation of addresses, and also what is for this machine itself.
+        chain passing {
+          type filter hook prerouting priority -150; policy accept;
+          iif "lo" accept
+          iifname @interfaces accept
+          # Networks of users who may: agent-box-network puts their interfaces into this group.
+          iifgroup ${toString cfg.network.metadataGroup} accept
+          jump denied
         }
         chain denied {
+          # Some of these addresses give a machine its names and its time, too.
+          meta l4proto { tcp, udp } th dport 53 return
+          udp dport { 67, 123, 547 } return
           ip daddr { ${v4Addresses} } reject with icmpx admin-prohibited
           ip6 daddr { ${v6Addresses} } reject with icmpx admin-prohibited
         }
       }
     '';
 
+    # A firewall that starts, or loads its rules again, may empty all tables of everybody.
     systemd.services.agent-box-metadata = {
       description = "Keep users from the metadata addresses of clouds";
       wantedBy = [ "multi-user.target" ];
+      partOf = [ "nftables.service" ];
+      unitConfig.ReloadPropagatedFrom = [ "nftables.service" ];
       # The addresses are out of reach before the network is there.
       wants = [ "network-pre.target" ];
       before = [ "network-pre.target" ];
+      after = [ "nftables.service" ];
       serviceConfig = hardening.firewall // {
         Type = "oneshot";
         RemainAfterExit = true;
-        ExecStart = "${pkgs.nftables}/bin/nft -f /etc/agent-box/metadata.nft";
-        ExecReload = "${pkgs.nftables}/bin/nft -f /etc/agent-box/metadata.nft";
+        ExecStart = load;
+        ExecReload = load;
       };
       reloadTriggers = [ config.environment.etc."agent-box/metadata.nft".text ];
     };
+
+    # One that starts later than the unit above, which is there already.
+    systemd.services.agent-box-metadata-again = {
+      description = "Keep users from the metadata addresses of clouds, after a start of the firewall";
+      wantedBy = [ "nftables.service" ];
+      after = [
+        "nftables.service"
+        "agent-box-metadata.service"
+      ];
+      serviceConfig = hardening.firewall // {
+        Type = "oneshot";
+        ExecStart = load;
+      };
+    };
+
+    # The same when that firewall is stopped, by whoever needs a moment without it.
+    systemd.services.nftables = lib.mkIf (config.networking.nftables.enable or false) { postStop = load; };
   };
 }

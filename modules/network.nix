@@ -218,6 +218,14 @@ in
         description = "IPv6 addresses from which each user gets one.";
       };
 
+      metadataGroup = mkOption {
+        type = types.int;
+        default = 24930;
+        internal = true;
+        readOnly = true;
+        description = "Group of the interfaces of users who reach the metadata addresses.";
+      };
+
       maxConnections = mkOption {
         type = types.ints.positive;
         default = 8192;

@@ -47,8 +47,10 @@ let
   takenPrefixes = [
     "agent-box-"
     "attention-"
+    "bans-"
     "codex-"
     "gate-"
+    "metadata-"
     "network-"
     "port-"
     "settings-"
@@ -65,8 +67,10 @@ let
   # among them: an agent named like that would join the group.
   systemNames = lib.attrNames config.ids.uids ++ lib.attrNames config.ids.gids;
 
-  # Groups whose members can become root.
+  # Groups whose members can become root, or reach the terminals of everybody as the edge does.
   mightyGroups = [
+    "agent-box-gate"
+    "caddy"
     "disk"
     "docker"
     "incus-admin"
@@ -78,6 +82,30 @@ let
     "shadow"
     "wheel"
   ];
+
+  # The account as it comes out, whoever wrote what about it, and wherever.
+  groupsOf =
+    name:
+    let
+      account = config.users.users.${name};
+      listed = lib.attrNames (
+        lib.filterAttrs (_: group: lib.elem name (group.members or [ ])) config.users.groups
+      );
+    in
+    lib.unique (lib.remove name ([ account.group ] ++ account.extraGroups ++ listed));
+
+  # Entries of the daemon of Nix by which it trusts a user: a name, `@group` or `*`.
+  trustedAs =
+    name:
+    lib.filter (
+      entry:
+      lib.elem entry [
+        name
+        "*"
+        "@${name}"
+      ]
+      || lib.elem entry (map (group: "@${group}") (groupsOf name))
+    ) (lib.unique (config.nix.settings.trusted-users or [ ]));
 
   isLegal = name: builtins.match "[a-z][a-z0-9_-]{0,30}" name != null;
   isTaken =
@@ -142,15 +170,17 @@ in
       message = "services.agent-box.users.\"${name}\": this name is reserved by the system or by agent-box itself. Choose another, for example `agent-${name}`.";
     }) userNames;
 
-    warnings = lib.concatLists (
-      lib.mapAttrsToList (
-        name: user:
-        map (
-          group:
-          "services.agent-box.users.${name}.extraGroups: members of `${group}` can become root, which undoes the sandbox. Use sudoAllowlist for single commands."
-        ) (lib.intersectLists mightyGroups user.extraGroups)
-      ) cfg.users
-    );
+    warnings = lib.concatMap (
+      name:
+      map (
+        group:
+        "services.agent-box.users.${name}: members of `${group}` can become root or another user, which undoes the sandbox. Take ${name} out of extraGroups and of users.groups.${group}.members. Use sudoAllowlist for single commands."
+      ) (lib.intersectLists mightyGroups (groupsOf name))
+      ++ map (
+        entry:
+        "services.agent-box.users.${name}: who is in nix.settings.trusted-users (`${entry}`) can become root, which undoes the sandbox. Take ${name} out of it; with allowed-users alone, who builds with Nix is not trusted."
+      ) (trustedAs name)
+    ) userNames;
 
     users.users = lib.mapAttrs (name: user: {
       isNormalUser = true;
@@ -159,6 +189,10 @@ in
       home = "/home/${name}";
       homeMode = "0700";
       createHome = true;
+      # Ids below the account's own are nobody that a rule by user would know, and new
+      # privileges, which handing them out takes, a session does not get anyway. Rootless
+      # containers of a login need them: a plain `true` in the host's config.
+      autoSubUidGidRange = lib.mkOverride 900 false;
       # Above the default shell of the system, below a plain assignment in the
       # host's config.
       shell = lib.mkOverride 900 pkgs.bashInteractive;

@@ -12,6 +12,20 @@ let
     default = [ ];
   };
 
+  # Whoever knows of an account adds to its list of names.
+  accounts =
+    names:
+    lib.mkOption {
+      type = lib.types.attrsOf (
+        lib.types.submodule {
+          freeformType = lib.types.attrsOf lib.types.anything;
+          options.${names} = list;
+        }
+      );
+      default = { };
+      visible = false;
+    };
+
   surroundings = {
     options = {
       assertions = list;
@@ -63,7 +77,10 @@ let
       };
       systemd = anything;
       system = anything;
-      users = anything;
+      users = {
+        users = accounts "extraGroups";
+        groups = accounts "members";
+      };
       zramSwap = anything;
       security.sudo = {
         enable = lib.mkOption {
@@ -80,6 +97,9 @@ let
       nix.package = pkgs.nix;
       ids.uids.messagebus = 4;
       ids.gids.wheel = 1;
+      # The edge asks for its own.
+      ids.uids.caddy = 239;
+      ids.gids.caddy = 239;
     };
   };
 in

@@ -244,3 +244,18 @@ def test_over_http3(edge: Edge, out: Outside) -> None:
         assert out.statuses_of_http3(guesser, right(edge)) == [0]
         assert out.is_cut_off(guesser)
         assert out.statuses_of_http3(HOSTS[0], right(edge)) == [200]
+
+
+def test_a_firewall_that_empties_all_tables(edge: Edge, out: Outside) -> None:
+    """A firewall of the owner's that flushes the whole ruleset lifts no ban for long."""
+    guesser, box = HOSTS[1], edge.box
+    if box.run("systemctl cat nftables.service").rc != 0:
+        pytest.skip("the firewall of this machine is another one")
+    assert out.statuses(guesser, *wrong(edge, 5)) == [401] * 5
+    out.wait_banned(guesser)
+    for verb in ("start", "reload", "restart"):
+        box.succeed(f"systemctl {verb} nftables.service")
+        box.wait_until_succeeds(f"nft list table inet agent-box-bans | grep -F {guesser}")
+        assert out.is_cut_off(guesser), verb
+    box.succeed(f"agent-box-gate unban {guesser}", "systemctl stop nftables.service")
+    box.wait_until_succeeds("fail2ban-client status agent-box-gate")

@@ -6,12 +6,14 @@ The issuer of its certificate is played: it leaves what Let's Encrypt would have
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 
 from agent_box_harness import launch, outside
-from agent_box_harness.edge import PASSWORDS, Edge
+from agent_box_harness.edge import PASSWORDS, Ask, Edge
 
 if TYPE_CHECKING:
     from agent_box_harness.box import Box
@@ -52,7 +54,7 @@ def trust(box: Box) -> None:
 
 def test_launch_of_a_machine(box: Box) -> None:
     """Every unit is up. The launch hears nothing while browsers would not trust the certificate,
-    then the public address; its password opens the box.
+    then a set-up code, which outlives a restart, opens the box once, and is in no log.
     """
     domain = box.document["web"]["domain"]
     assert box.wait_ready() == "running"
@@ -60,7 +62,7 @@ def test_launch_of_a_machine(box: Box) -> None:
     for unit in (outside.sandbox(USER), outside.supervisor(USER), "caddy.service"):
         box.require_unit_state(unit)
 
-    launch.leave(box, PASSWORDS[USER])
+    launch.leave(box)
     box.succeed("systemctl stop caddy.service", f"rm -rf {CERTIFICATES}")
     issue(box, domain)
     box.succeed("systemctl start caddy.service", f"systemctl start {launch.UNIT}")
@@ -71,7 +73,34 @@ def test_launch_of_a_machine(box: Box) -> None:
     box.succeed(f"systemctl restart {launch.UNIT}")
     launch.wait_for_end(box)
     said = launch.told(box)[-1]
-    assert (said["Status"], said["Data"]) == ("SUCCESS", f"https://{domain}/{USER}/")
+    assert said["Status"] == "SUCCESS"
+    code = said["Data"]
+    assert re.fullmatch("(?:[0-9A-Z]{4}-){3}[0-9A-Z]{4}", code)
+    assert box.succeed(f"ls {launch.FOLDER}") == ""
+    assert code not in box.succeed("journalctl -b -o cat --no-pager")
+    box.succeed("systemctl restart agent-box-gate.service")
+    box.wait_until_succeeds("agent-box-gate status")
+    said_again = box.succeed("journalctl -b -o cat -u agent-box-gate.service | tail -5")
+    assert "with the set-up code that you were given" in said_again
+
+    edge = Edge(box)
+    new = PASSWORDS[USER]
+    fields = {"setup": "1", "user": USER, "code": code, "new": new, "again": new}
+    form = edge.form(USER, "")
+    attempt = Ask("/login", "POST", form.headers, urlencode(fields))
+    assert [edge.ask([attempt])[0].status for _ in range(2)] == [303, 401]
+    edge.sign_in(USER)
+
+
+def test_launch_of_an_earlier_template(box: Box) -> None:
+    """The password that it left opens the box."""
+    box.wait_ready()
+    launch.leave(box, PASSWORDS[USER])
+    trust(box)
+    box.succeed("systemctl stop caddy.service")
+    issue(box, box.document["web"]["domain"])
+    box.succeed("systemctl start caddy.service", f"systemctl start {launch.UNIT}")
+    launch.wait_for_end(box)
     assert box.succeed(f"ls {launch.FOLDER}") == ""
     Edge(box).sign_in(USER)
 

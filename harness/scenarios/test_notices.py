@@ -175,6 +175,66 @@ def _told(box: Box, user: str) -> bool:
     return any(MESSAGE in prompt["prompt"] for prompt in box.stub_prompts(user))
 
 
+HANGING = """\
+import json, os, socket, sys, threading, time
+path = f"/run/agent-box-bob/control.sock"
+os.rename(path, path + ".away")
+if sys.argv[1] == "link":
+    os.symlink("/run/agent-box-alice/control.sock", path)
+    sys.exit()
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen(256)
+sessions = [{"name": f"s{n}", "state": "running"} for n in range(200)]
+def serve(connection):
+    for line in connection.makefile("rb"):
+        if json.loads(line)["op"] == "ls":
+            reply = {"ok": True, "result": {"sessions": sessions}}
+            connection.sendall(json.dumps(reply).encode() + b"\\n")
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.limit(150)
+def test_a_user_who_answers_the_news_with_silence(box: Box) -> None:
+    """A socket of bob's that lists 200 sessions and then says nothing costs alice nothing: she is
+    told at once, and the machine is left in time. A link of his to her socket is not followed.
+    """
+    box.use_stub("claude")
+    box.ctl("alice", "add work --agent claude --prompt 'first task'").check()
+    box.write_file("/run/hanging.py", HANGING.encode(), mode=0o644)
+    box.as_user("bob", "python3 /run/hanging.py link").check()
+    _watch(box, grace=GRACE)
+    _page(box, "spot/instance-action", json.dumps({"action": "hibernate", "time": _soon(120)}))
+    box.wait_for("the notice in alice's agent", lambda: _told(box, "alice"))
+    box.wait_until_succeeds(
+        f"journalctl -b -o cat -u {UNIT} | grep 'bob are not told.*no socket of its owner'"
+    )
+    _page(box, "spot/instance-action", None)
+    box.wait_until_succeeds(f"journalctl -b -o cat -u {UNIT} | grep 'keeps this machine'")
+    before = len([each for each in box.stub_prompts("alice") if MESSAGE in each["prompt"]])
+    assert before == 1
+
+    box.as_user("bob", "rm /run/agent-box-bob/control.sock").check()
+    box.as_user("bob", "mv /run/agent-box-bob/control.sock.away /run/agent-box-bob/control.sock")
+    box.as_user("bob", "setsid -f python3 /run/hanging.py hang </dev/null >/dev/null 2>&1").check()
+    box.wait_until_succeeds("test -S /run/agent-box-bob/control.sock.away")
+    start = time.monotonic()
+    _page(box, "spot/instance-action", json.dumps({"action": "stop", "time": _soon(120)}))
+    box.wait_for(
+        "the second notice in alice's agent",
+        lambda: len([e for e in box.stub_prompts("alice") if MESSAGE in e["prompt"]]) == 2,
+    )
+    box.wait_for(
+        "the end of her sessions",
+        lambda: box.run("systemctl is-active agent-box-alice.service").rc != 0,
+    )
+    assert time.monotonic() - start < box.machine.scaled(GRACE + 25)
+    box.succeed("pkill -f /run/[h]anging.py; systemctl restart agent-box-supervisor-bob.service")
+
+
 RECEIVER = """\
 import http.server, json
 class Handler(http.server.BaseHTTPRequestHandler):

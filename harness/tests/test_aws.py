@@ -18,10 +18,9 @@ import yaml
 REPO = Path(__file__).resolve().parents[2]
 FOLDER = REPO / "hosts" / "aws"
 TEMPLATES = ("ec2", "lightsail")
-PASSWORD = 'it\'s "$(touch /tmp/x)" `ü` \\ ${AWS} %d'
 HANDLE = "https://handle.example/stack?Signature=a%2Fb&Expires=1"
 FLAKE = "github:somebody/box-of-theirs/v1.2"
-VALUES = {"UserName": "alice", "Agent": "codex", "Flake": FLAKE, "WebPassword": PASSWORD}
+VALUES = {"UserName": "alice", "Agent": "codex", "Flake": FLAKE}
 HOST = "203.0.113.7.sslip.io"
 
 RECORD = """\
@@ -121,7 +120,7 @@ def test_whatever_is_named_exists_and_is_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_what_lands_in_a_file_is_of_harmless_characters(name: str) -> None:
-    """Parameters are written into JSON and shell as they are, but for the password."""
+    """Parameters are written into JSON and shell as they are."""
     parameters = template(name)["Parameters"]
     spliced = set(re.findall(r"\$\{(\w+)\}", user_data(name)[0])) & parameters.keys()
     for each in spliced:
@@ -129,8 +128,50 @@ def test_what_lands_in_a_file_is_of_harmless_characters(name: str) -> None:
         pattern = parameters[each].get("AllowedPattern")
         for bad in ("'", '"', "\\", "$", "`", "\n", " ", "|"):
             assert pattern is None or not re.fullmatch(pattern, f"a{bad}"), each
-    assert "WebPassword" not in spliced
-    assert parameters["WebPassword"]["NoEcho"] is True
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_machine_is_launched_with_no_secret(name: str) -> None:
+    """User data can be read as long as the machine exists, by root and in the account. Nothing of
+    it lets anybody in: no parameter is secret, and all that is not plain is the handle, by which
+    the stack is told once how the launch ended.
+    """
+    found = template(name)
+    assert [key for key, each in found["Parameters"].items() if "NoEcho" in each] == []
+    for kind in ("AWS::SecretsManager::", "AWS::SSM::"):
+        assert not any(each["Type"].startswith(kind) for each in found["Resources"].values())
+    text, local = user_data(name)
+    assert "resolve:" not in json.dumps([text, local])
+    names = {reference for _, reference in named({"Fn::Sub": [text, local]})}
+    harmless = {"UserName", "Agent", "Flake", "Domain", "Address", "Interface"}
+    conditions = {"HasDomain", "HasIpv4", "Translated"}
+    assert {each for each in names if not each.startswith("AWS::")} <= {
+        *harmless,
+        *conditions,
+        "DoneHandle",
+    }
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_code_of_the_box_is_in_the_outputs(name: str) -> None:
+    """What the box said as `Data` is one member of an object that CloudFormation makes of it."""
+    output = template(name)["Outputs"]["SetupCode"]["Value"]
+    index, of = output["Fn::Select"]
+    separator, data = of["Fn::Split"]
+    assert data == {"Fn::GetAtt": ["Done", "Data"]}
+    said = json.dumps({"first-boot": "0123-4567-89AB-CDEF"}, separators=(",", ":"))
+    assert said.split(separator)[index] == "0123-4567-89AB-CDEF"
+
+
+def test_credentials_of_the_machine_stay_on_the_machine() -> None:
+    """Its metadata answers with a token alone, which goes over no address translation."""
+    resources = template("ec2")["Resources"]
+    options = resources["Launch"]["Properties"]["LaunchTemplateData"]["MetadataOptions"]
+    assert (options["HttpTokens"], options["HttpPutResponseHopLimit"]) == ("required", 1)
+    (policy,) = resources["Role"]["Properties"]["Policies"]
+    (statement,) = policy["PolicyDocument"]["Statement"]
+    assert {each.split(":")[0] for each in statement["Action"]} == {"ssm", "ssmmessages"}
+    assert not any("Get" in each for each in statement["Action"])
 
 
 def user_data(name: str) -> tuple[str, dict[str, Any]]:
@@ -143,10 +184,8 @@ def user_data(name: str) -> tuple[str, dict[str, Any]]:
 
 def script(name: str, translated: str = "false") -> str:
     """Return what a machine runs, as CloudFormation would make it."""
-    text, local = user_data(name)
-    assert local["Password"] == {"Fn::Base64": {"Ref": "WebPassword"}}
+    text, _ = user_data(name)
     values = VALUES | {
-        "Password": base64.b64encode(PASSWORD.encode()).decode(),
         "Done": HANDLE,
         "Host": HOST,
         "Translated": translated,
@@ -212,19 +251,18 @@ def test_scripts_are_clean(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_password_is_in_one_file_alone(machine: Machine, name: str) -> None:
+def test_the_handle_is_in_one_file_alone(machine: Machine, name: str) -> None:
     """Neither in a folder that becomes part of the store, nor in the arguments of a program."""
     done = machine.run(script(name))
     assert done.returncode == 0, done.stderr
-    file = machine.root / "var/lib/agent-box-launch/password"
-    assert file.read_text() == PASSWORD
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
-    assert (file.parent / "signal").read_text() == f"{HANDLE}\n"
-    secrets = (PASSWORD, base64.b64encode(PASSWORD.encode()).decode(), HANDLE)
+    folder = machine.root / "var/lib/agent-box-launch"
+    assert [each.name for each in folder.iterdir()] == ["signal"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "signal").stat().st_mode & 0o777 == 0o600
+    assert (folder / "signal").read_text() == f"{HANDLE}\n"
     for path in machine.root.rglob("*"):
-        if path.is_file() and path.parent != file.parent and path.parent != machine.programs:
-            assert not any(secret in path.read_text() for secret in secrets), path
+        if path.is_file() and path.parent not in (folder, machine.programs):
+            assert HANDLE not in path.read_text(), path
 
 
 def test_a_machine_of_ec2_becomes_a_box(machine: Machine) -> None:

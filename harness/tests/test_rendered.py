@@ -197,6 +197,32 @@ class TestHardening:
             assert ("/run/wrappers/bin" in text) is bool(rules), (host, user)
             assert all("NOPASSWD" in rule and "NOSETENV" in rule for rule in rules)
 
+    def test_whoever_has_the_network_is_denied_what_clouds_tell_the_machine(self) -> None:
+        """Whatever address a user gives it, wherever that redirects or resolves to. One unit reads
+        the notices of EC2, as root, and no address of anybody.
+        """
+        for host in rendered.HOSTS:
+            files = tree(host)
+            table = files["etc/agent-box/metadata.nft"]
+            for path, text in files.items():
+                if not re.fullmatch(r"units/agent-box-[^/]*[.]service|units/caddy[.]service", path):
+                    continue
+                # What mounts, and what plays a service of the host: no programs of ours.
+                if re.search(r"-(processes|sudo-probe)[.]service$", path):
+                    continue
+                unit = settings(text)
+                families = unit.get("RestrictAddressFamilies", ["AF_INET"])
+                alone = unit.get("PrivateNetwork") == ["true"]
+                if alone or not {"AF_INET", "AF_INET6"} & set(families):
+                    continue
+                denied = unit.get("IPAddressDeny", [])
+                if path == "units/agent-box-notify.service":
+                    assert denied == ["any"]
+                elif denied != ["any"]:
+                    assert "169.254.169.254" in denied, (host, path)
+                    assert "fe80::a9fe:a9fe" in denied, (host, path)
+                    assert [each for each in denied if each not in table] == [], (host, path)
+
     def test_supervisors_never_gain_privileges(self) -> None:
         for host in rendered.HOSTS:
             for path, text in tree(host).items():

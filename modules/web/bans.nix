@@ -10,6 +10,13 @@ let
   cfg = config.services.agent-box;
   inherit (cfg) web;
   hardening = import ../hardening.nix { inherit lib; };
+
+  # Its database tells the jail who is banned. Without a server there is nothing to do.
+  again = "${pkgs.runtimeShell} -c '${pkgs.nftables}/bin/nft list table inet agent-box-bans >/dev/null 2>&1 || ! ${config.services.fail2ban.package}/bin/fail2ban-client ping >/dev/null 2>&1 || ${config.services.fail2ban.package}/bin/fail2ban-client restart --if-exists agent-box-gate'";
+  afterBoth = [
+    "nftables.service"
+    "fail2ban.service"
+  ];
 in
 {
   options.services.agent-box.web.fail2ban = lib.mkOption {
@@ -109,6 +116,33 @@ in
         environment.F2B_SYSTEMD_DEFAULT_FLAGS = lib.mkDefault "4";
         serviceConfig = hardening.bans // {
           ReadWritePaths = [ "-/run/agent-box-bans" ];
+        };
+      };
+
+      # A firewall that starts, or loads its rules again, may empty all tables of everybody.
+      # fail2ban would make its own again with the next ban only, and without earlier ones.
+      services.agent-box-bans = {
+        description = "Bans that outlive a reload of the firewall";
+        wantedBy = [ "multi-user.target" ];
+        partOf = [ "nftables.service" ];
+        unitConfig.ReloadPropagatedFrom = [ "nftables.service" ];
+        after = afterBoth;
+        serviceConfig = hardening.bansAgain // {
+          Type = "oneshot";
+          RemainAfterExit = true;
+          ExecStart = again;
+          ExecReload = again;
+        };
+      };
+
+      # One that starts later than the unit above, which is there already.
+      services.agent-box-bans-again = {
+        description = "Bans that outlive a start of the firewall";
+        wantedBy = [ "nftables.service" ];
+        after = afterBoth ++ [ "agent-box-bans.service" ];
+        serviceConfig = hardening.bansAgain // {
+          Type = "oneshot";
+          ExecStart = again;
         };
       };
 

@@ -46,7 +46,7 @@ let
   judgeWarned =
     name: case:
     let
-      inherit (evaluated { } case.box) warnings;
+      inherit (evaluated (case.surroundings or { }) case.box) warnings;
     in
     lib.optional (
       !lib.any (lib.hasInfix case.remedy) warnings
@@ -94,4 +94,5 @@ lib.concatLists (lib.mapAttrsToList judgeRefused (cases "refused"))
 ) "only ${toString (lib.length held)} messages found in modules/"
 ++ import ./openings.nix { inherit lib evaluated; }
 ++ import ./slices.nix { inherit lib evaluated; }
+++ import ./metadata.nix { inherit lib evaluated; }
 ++ import ./names.nix { inherit lib evaluated messagesIn; }

@@ -53,6 +53,12 @@ in
       box.users.supervisor-alice = { };
       remedy = "Choose another";
     };
+    "account that there is not, for metadata" = {
+      box = user // {
+        metadataUsers = [ "cwagent" ];
+      };
+      remedy = "declare it in users.users";
+    };
     "user named root" = {
       box.users.root = { };
       remedy = "Choose another";
@@ -145,6 +151,31 @@ in
       box.users.alice.extraGroups = [ "docker" ];
       remedy = "Use sudoAllowlist";
     };
+    "a user whom the host puts into a group of root" = {
+      box = user;
+      surroundings.users.users.alice.extraGroups = [ "wheel" ];
+      remedy = "members of `wheel`";
+    };
+    "a user whom a group of root lists" = {
+      box = user;
+      surroundings.users.groups.docker.members = [ "alice" ];
+      remedy = "members of `docker`";
+    };
+    "a user whom the daemon of Nix trusts" = {
+      box = user;
+      surroundings.nix.settings.trusted-users = [ "alice" ];
+      remedy = "(`alice`) can become root";
+    };
+    "a user whom it trusts with a group" = {
+      box.users.alice.extraGroups = [ "builders" ];
+      surroundings.nix.settings.trusted-users = [ "@builders" ];
+      remedy = "(`@builders`) can become root";
+    };
+    "everybody whom it trusts" = {
+      box = user;
+      surroundings.nix.settings.trusted-users = [ "*" ];
+      remedy = "(`*`) can become root";
+    };
     "the package of one agent" = {
       box = user // {
         package = pkgs.hello;
@@ -159,6 +190,9 @@ in
       users.alice.environmentFiles = [ "/run/secrets/alice.env" ];
     };
     "a user and nothing else" = user;
+    "root for metadata" = user // {
+      metadataUsers = [ "root" ];
+    };
     "a shell as seed" = session "main" { agent = "shell"; } // {
       installAgents = [ "codex" ];
       agent = "codex";

@@ -30,10 +30,14 @@ http.server.HTTPServer(("127.0.0.1", {_PORT}), Handler).serve_forever()
 """
 
 
-def leave(box: Box, password: str) -> None:
-    """Leave on the box what a launch leaves there, and listen as CloudFormation does."""
+def leave(box: Box, password: str | None = None) -> None:
+    """Leave on the box what a launch leaves there, and listen as CloudFormation does.
+
+    A password comes from templates of earlier releases.
+    """
     box.succeed(f"install -d -m 0700 {FOLDER}")
-    box.write_file(f"{FOLDER}/password", password.encode() + b"\n", mode=0o600)
+    if password is not None:
+        box.write_file(f"{FOLDER}/password", password.encode() + b"\n", mode=0o600)
     address = f"http://127.0.0.1:{_PORT}{_HANDLE}"
     box.write_file(f"{FOLDER}/signal", address.encode(), mode=0o600)
     box.write_file("/run/listen.py", _SERVICE.encode())

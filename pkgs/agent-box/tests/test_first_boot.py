@@ -16,6 +16,8 @@ from agent_box import first_boot
 from agent_box.errors import InternalError, UsageError
 from agent_box.first_boot import FirstBoot, probe, tell
 
+CODE = "0123-4567-89AB-CDEF"
+
 
 @pytest.fixture
 def server():
@@ -87,12 +89,19 @@ def launched(tmp_path, server, monkeypatch):
     folder.mkdir()
     (folder / "password").write_text("quiet otters count nine\n")
     (folder / "signal").write_text(f"{server.url}\n")
-    state = SimpleNamespace(folder=folder, server=server, troubles=[None], passwords=[], down=0)
+    state = SimpleNamespace(
+        folder=folder, server=server, troubles=[None], passwords=[], down=0, claimed=True
+    )
 
     def call(op, **arguments):
         if state.down:
             state.down -= 1
             raise InternalError("the gate does not answer")
+        if op == "status":
+            return {"users": {"alice": {"password": state.claimed}}}
+        if op == "setup-code":
+            assert arguments == {"user": "alice"}
+            return {"code": CODE}
         state.passwords.append((op, arguments))
         if "refused" in arguments["password"]:
             raise UsageError("too easy")
@@ -124,6 +133,29 @@ def test_a_box_that_stands_after_a_while(launched, monkeypatch):
     (told,) = launched.told()
     assert (told["Status"], told["Data"]) == ("SUCCESS", "https://box.test/alice/")
     assert launched.left() == []
+
+
+def test_a_launch_without_a_password_hears_a_code(launched, caplog):
+    """It goes to the launch alone, and only from a box that stands."""
+    (launched.folder / "password").unlink()
+    launched.claimed = False
+    launched.troubles = ["no answer"]
+    caplog.set_level("DEBUG")
+    assert launched.run() == 1
+    assert CODE not in json.dumps(launched.told())
+    (launched.folder / "signal").write_text(f"{launched.server.url}\n")
+    launched.troubles = [None]
+    assert launched.run() == 0
+    told = launched.told()[-1]
+    assert (told["Status"], told["Data"]) == ("SUCCESS", CODE)
+    assert launched.left() == []
+    assert CODE not in caplog.text
+
+
+def test_no_code_where_there_is_a_password(launched):
+    (launched.folder / "password").unlink()
+    assert launched.run() == 0
+    assert launched.told()[-1]["Data"] == "https://box.test/alice/"
 
 
 def test_a_box_that_never_stands(launched):

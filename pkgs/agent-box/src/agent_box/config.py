@@ -161,6 +161,10 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     addresses: str
     """IPv4 range that each of them gets an address of."""
     addresses6: str
+    metadata_users: list[str] = []
+    """Users who reach the metadata addresses of clouds."""
+    metadata_group: int = 0
+    """Group of their interfaces, which the packet filter knows; 0 is that of all others."""
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

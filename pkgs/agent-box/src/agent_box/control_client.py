@@ -10,6 +10,7 @@ import os
 import socket
 import time
 
+from agent_box import peer
 from agent_box.errors import InternalError, from_code
 
 TYPE_CHECKING = False  # spares each start the import of typing
@@ -50,10 +51,19 @@ class Client:
 
     `runtime_dir` is the user's `/run/agent-box-<user>`. `timeout` is in seconds and bounds each
     call as a whole; without one, calls that only look get `QUICK_TIMEOUT`, others
-    `DEFAULT_TIMEOUT`. Use it in one thread at a time.
+    `DEFAULT_TIMEOUT`. `longest` is how many bytes an answer may have. Use it in one thread at a
+    time. Only the owner of the directory is ever talked to, whatever lies in it.
     """
 
-    def __init__(self, runtime_dir: str | os.PathLike[str], timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        runtime_dir: str | os.PathLike[str],
+        timeout: float | None = None,
+        *,
+        longest: int = MAX_LINE,
+    ) -> None:
+        self._directory = os.fspath(runtime_dir)
+        self._longest = longest
         self.path = os.path.join(runtime_dir, SOCKET_NAME)  # noqa: PTH118 - pathlib is slow to import
         self._timeout = timeout
         self._user = os.path.basename(runtime_dir).removeprefix("agent-box-")  # noqa: PTH119
@@ -131,7 +141,7 @@ class Client:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 connection.settimeout(max(deadline - time.monotonic(), 0.001))
-                connection.connect(self.path)
+                peer.dial(connection, self._directory, SOCKET_NAME)
             except BlockingIOError:
                 # Its queue of connections is full: it accepts none at the moment.
                 connection.close()
@@ -143,6 +153,11 @@ class Client:
                 raise SupervisorDown(
                     f"the supervisor of {self._user} is not running; {self._diagnose()}"
                 ) from error
+            except peer.StrangerError as error:
+                connection.close()
+                raise InternalError(
+                    f"the supervisor of {self._user} is not asked: {error.strerror}"
+                ) from None
             except PermissionError as error:
                 connection.close()
                 raise InternalError(
@@ -168,7 +183,7 @@ class Client:
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if searched > MAX_LINE:
+            if searched > self._longest:
                 raise EOFError
             if deadline is None:
                 self._socket.settimeout(None)
@@ -192,7 +207,7 @@ class Client:
                 result: dict[str, Any] = answer["result"]
                 return result
             code, message = answer["error"]["code"], answer["error"]["message"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             self.close()
             raise InternalError(
                 "the supervisor's answer makes no sense; if the box was just upgraded, run:"

@@ -1,9 +1,13 @@
 """agent-box-first-boot: what a machine in a cloud does once, when it first runs this system.
 
-Whoever launched it left two files that root alone reads. The password of the first user is set
-and its file removed. Then the box is asked over its own address as a browser would, and the
-launch hears how that went, at the address that CloudFormation made for it: a stack whose box does
-not answer fails with the reason, and does not wait for its time to run out.
+The box is asked over its own address as a browser would, and the launch hears how that went, at
+the address that CloudFormation made for it: a stack whose box does not answer fails with the
+reason, and does not wait for its time to run out. What a machine is launched with can be read for
+as long as it exists, so that no password comes that way. It is the box that makes a secret, a
+set-up code which works once and for a day, and hands it to the launch with the good news.
+
+A launch of an earlier template left a password, in a file that root alone reads. It becomes that of
+the first user, and its file is removed.
 """
 
 from __future__ import annotations
@@ -125,7 +129,25 @@ class FirstBoot:
             self._tell(str(error))
             return error.exit_code
         log.info("the box answers at %s", where)
-        return 0 if self._tell(None, where) else InternalError.exit_code
+        try:
+            data = self._code() if self._is_awaited() else None
+        except AgentBoxError as error:
+            log.error("there is no set-up code for the launch: %s", error)
+            data = None
+        return 0 if self._tell(None, data or where) else InternalError.exit_code
+
+    def _is_awaited(self) -> bool:
+        return (self.folder / SIGNAL).exists()
+
+    def _code(self) -> str | None:
+        """Return a code with which whoever launched the box chooses the first password."""
+        if self.box.web is None:
+            return None
+        user = self.box.web.root_user
+        if gate.call("status")["users"][user]["password"]:
+            return None
+        code: str = gate.call("setup-code", user=user)["code"]
+        return code
 
     def _patiently(self, attempt: Callable[[], str]) -> str:
         deadline = time.monotonic() + PATIENCE

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
+from agent_box import peer
 from agent_box.control_client import MAX_LINE, SupervisorDown, SupervisorGone, SupervisorSilent
 from agent_box.errors import InternalError, from_code
 
@@ -73,7 +75,11 @@ class Link:
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
-            return await asyncio.open_unix_connection(str(self._path), limit=MAX_LINE)
+            reader, writer = await asyncio.open_unix_connection(str(self._path), limit=MAX_LINE)
+            if peer.uid_of(writer.get_extra_info("socket")) != os.geteuid():
+                writer.close()
+                raise InternalError(f"a process of another user listens on {self._path}")
+            return reader, writer
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
             raise SupervisorDown(self._down()) from error
         except OSError as error:

@@ -119,8 +119,18 @@ def _seed(gate: Gate, user: str, configured: str | None) -> None:
 def _announce(gate: Gate) -> None:
     """Print a set-up code where only who owns the box can read it."""
     user = gate.web.root_user
-    code = setup.create(gate.store, user, lifetime=None)
     address = gate.web.origins[0] if gate.web.origins else f"https://{gate.web.domain}"
+    waiting = gate.store.setups.get(user)
+    if waiting is not None and waiting.expires is not None:
+        # Somebody was handed one, by root or with the end of a launch: it goes on working.
+        print(
+            f"agent-box: nobody has a password yet. Open {address}/login and choose one for {user}"
+            " with the set-up code that you were given, or with a new one that root makes:"
+            f" agent-box-gate setup-code {user}",
+            flush=True,
+        )
+        return
+    code = setup.create(gate.store, user, lifetime=None)
     # To standard output, which the unit also connects to the console; the log goes elsewhere.
     print(
         f"agent-box: nobody has a password yet. Open {address}/login and choose one for {user}"

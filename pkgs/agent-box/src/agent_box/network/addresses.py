@@ -24,6 +24,8 @@ class Place:
     address: str
     """IPv4 address inside, without a length."""
     address6: str
+    group: int = 0
+    """Group of the interface, by which the packet filter knows exceptions."""
 
     @property
     def namespace(self) -> str:
@@ -41,7 +43,7 @@ def host_address(addresses: str) -> str:
     return str(ipaddress.IPv4Network(addresses)[1])
 
 
-def place_of(user: str, addresses: str, addresses6: str) -> Place:
+def place_of(user: str, addresses: str, addresses6: str, group: int = 0) -> Place:
     """Return the place of `user` in these ranges (CIDR).
 
     Raises `NotFoundError` where there is no such account, and `UsageError` where its uid is too
@@ -57,4 +59,4 @@ def place_of(user: str, addresses: str, addresses6: str) -> Place:
             f"the uid of {user}, {uid}, has no address in {addresses}: "
             "give the account a smaller uid, or set network.private = false for it"
         )
-    return Place(user, uid, str(v4[uid + _FIRST]), str(v6[uid + _FIRST]))
+    return Place(user, uid, str(v4[uid + _FIRST]), str(v6[uid + _FIRST]), group)

@@ -110,6 +110,7 @@ def _outside(place: Place) -> Iterable[str]:
     interface = place.interface
     yield f"link add {interface} type veth peer name eth0 netns {place.namespace}"
     yield f"link set {interface} alias agent-box:{place.user}"
+    yield f"link set {interface} group {place.group}"
     yield f"link set {interface} up"
     yield f"route replace {place.address}/32 dev {interface}"
     if has_ipv6():

@@ -44,7 +44,8 @@ def _perform(command: str, user: str | None) -> None:
     if user is None:
         kernel.prepare(RULES, gateway, STATE)
         return
-    place: Place = place_of(user, settings.addresses, settings.addresses6)
+    group = settings.metadata_group if user in settings.metadata_users else 0
+    place: Place = place_of(user, settings.addresses, settings.addresses6, group)
     if command == "up":
         kernel.up(place, gateway)
         check.verify(place, gateway)
