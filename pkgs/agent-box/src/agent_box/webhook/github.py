@@ -6,8 +6,7 @@ is missing here is shown as text from outside and loses nothing else.
 
 from __future__ import annotations
 
-EVENTS = frozenset(
-    """
+_EVENTS = """
     branch_protection_configuration branch_protection_rule check_run check_suite
     code_scanning_alert commit_comment create custom_property custom_property_values delete
     dependabot_alert deploy_key deployment deployment_protection_rule deployment_review
@@ -22,11 +21,11 @@ EVENTS = frozenset(
     secret_scanning_alert_location secret_scanning_scan security_advisory security_and_analysis
     sponsorship star status sub_issues team team_add watch workflow_dispatch workflow_job
     workflow_run
-    """.split()
-)
+"""
 
-ACTIONS = frozenset(
-    """
+EVENTS = frozenset(_EVENTS.split())
+
+_ACTIONS = """
     added added_to_repository answered appeared_in_branch approved archived assigned auto_dismissed
     auto_merge_disabled auto_merge_enabled auto_reopened blocked blocked_by_added
     blocked_by_removed blocking_added blocking_removed cancelled category_changed
@@ -42,5 +41,6 @@ ACTIONS = frozenset(
     sub_issue_added sub_issue_removed submitted suspend synchronize tier_changed transferred typed
     unanswered unarchived unassigned unblocked unlabeled unlocked unpinned unpublished unresolved
     unsuspend unsuspended untyped updated update validated waiting withdrawn
-    """.split()
-)
+"""
+
+ACTIONS = frozenset(_ACTIONS.split())
