@@ -13,6 +13,7 @@
     ./memory.nix
     ./metadata.nix
     ./processes.nix
+    ./runtime-directories.nix
     ./sandbox.nix
     ./sessions.nix
     ./sudo.nix
