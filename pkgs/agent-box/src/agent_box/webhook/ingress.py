@@ -190,7 +190,7 @@ class Ingress:
         except FullError as error:
             return OWN_SHARE if error.own else FULL
         except (sqlite3.Error, OSError) as error:
-            log.error("a delivery cannot be stored, its sender is told to try again: %s", error)
+            self._tell(source.name, f"it cannot be stored, its sender is to try again: {error}")
             return BUSY
         return OK
 
