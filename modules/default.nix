@@ -15,6 +15,7 @@
     ./network.nix
     ./nix-daemon.nix
     ./processes.nix
+    ./runtime-directories.nix
     ./sandbox.nix
     ./sessions.nix
     ./status.nix

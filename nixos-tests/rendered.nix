@@ -4,7 +4,8 @@
 let
   cfg = config.services.agent-box;
 
-  isOurs = name: lib.hasPrefix "agent-box-" name;
+  # Mounts are called by their path: `run-agent\\x2dbox\\x2dalice.mount`.
+  isOurs = name: lib.hasPrefix "agent-box-" name || lib.hasPrefix "run-agent\\x2dbox" name;
   isAutologin = name: config.services.getty.autologinUser != null && name == "serial-getty@.service";
   units = lib.filterAttrs (
     name: unit:

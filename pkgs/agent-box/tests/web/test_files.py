@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
@@ -42,6 +43,14 @@ def test_nothing_runs(web, downloads, name, query):
     assert answer.headers["content-disposition"].startswith("inline" if query else "attachment")
 
 
+def test_a_name_does_not_read_backwards(web, downloads):
+    (downloads / "a\u202egpj.exe").write_text("x")
+    header = web.get("downloads/a%E2%80%AEgpj.exe").headers["content-disposition"]
+    assert header.endswith("filename*=UTF-8''agpj.exe")
+    (downloads / os.fsdecode(b"\xff.bin")).write_text("x")
+    assert "%FF.bin" in web.get("downloads/%FF.bin").headers["content-disposition"]
+
+
 def test_no_link_is_followed(web, downloads):
     (web.home / "secret").write_text("secret")
     (web.home / "dir").mkdir()
@@ -50,12 +59,17 @@ def test_no_link_is_followed(web, downloads):
     (downloads / "near").symlink_to(web.home / "secret")
     (downloads / "dir").symlink_to(web.home / "dir")
     os.mkfifo(downloads / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(downloads / "sock"))
     for path in (
         "passwd",
         "near",
         "dir/",
         "dir/inner",
         "pipe",
+        "sock",
+        "sock/",
+        "sock?view",
         "..%2fsecret",
         "%2e%2e/secret",
         "a%00b",

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from agent_box.web.answers import Refusal
-from agent_box.web.uploads import ABANDONED, clean_name
+from agent_box.web.uploads import ABANDONED, MOST_BEGUN, clean_name
 
 
 def upload(web, name, data, **headers):
@@ -213,6 +213,28 @@ def test_what_is_announced_counts_before_it_arrives(web, tus):
     assert refused.json()["error"]["code"] == "full"
     assert refused.headers["Tus-Resumable"] == "1.0.0"
     assert upload(web, "three", b"x" * (20 << 20)).status_code == 413
+
+
+def test_how_many_can_be_begun(web, tus):
+    """Their number is limited as well as their bytes; the others go on, and discarding helps."""
+    places = [tus.create(f"f{n}", 1).headers["Location"] for n in range(MOST_BEGUN)]
+    refused = tus.create("more", 1)
+    assert refused.status_code == 429
+    assert "discard some" in refused.json()["error"]["message"]
+    assert upload(web, "whole", b"x").status_code == 429
+    assert tus.patch(places[0], 0, b"x").status_code == 204
+    assert tus.create("more", 1).status_code == 201
+
+
+def test_what_is_no_file_is_no_upload(web, tus):
+    """A pipe in the place of an upload hangs nobody."""
+    place = tus.create("a", 100).headers["Location"]
+    (left,) = hidden(web)
+    left.unlink()
+    os.mkfifo(left)
+    assert tus.patch(place, 0, b"x").status_code == 404
+    assert tus.ask("HEAD", place).status_code == 404
+    assert web.get("api/uploads").json()["partial"] == []
 
 
 def test_giving_up_and_being_given_up(web, tus):

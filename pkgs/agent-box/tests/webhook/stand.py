@@ -27,7 +27,8 @@ from agent_box.webhook.spool import Spool
 SECRET = "0123456789abcdef0123456789abcdef"
 START = (
     "import os; os.environ['LISTEN_PID'] = str(os.getpid())\n"
-    "from agent_box.webhook import service\n"
+    "from agent_box.webhook import room, service\n"
+    "room.LIMIT = int(os.environ.get('TEST_ROOM', room.LIMIT))\n"
     "service.IDLE = float(os.environ.get('TEST_IDLE', service.IDLE))\n"
     "service.main()"
 )

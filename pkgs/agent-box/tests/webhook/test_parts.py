@@ -200,11 +200,11 @@ def test_sessions_that_are_over_are_removed(bench: Bench) -> None:
 def test_old_deliveries_go_and_waiting_ones_stay(bench: Bench) -> None:
     spool = bench.spool
     for number in range(10):
-        spool.accept([arrival(str(number), b"x" * 1000)])
+        spool.accept([arrival(str(number), b"x" * 5000)])
     with spool.transaction():
         for number in range(1, 9):
             spool.routed(number, "done")
-    assert spool.expire(time.time(), size=4000) == 6
+    assert spool.expire(time.time(), size=20_000) == 6
     assert [row.id for row in spool.log()] == [7, 8, 9, 10]
     assert spool.expire(time.time() + 8 * 86400) == 2
     assert [row.id for row in spool.log()] == [9, 10]

@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent_box.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -51,5 +53,4 @@ def clean(text: str) -> str:
     """Return `text` on one line, bounded, without controls and invisible characters."""
     # Twice as much and more, since what is dropped leaves room.
     start = text[: 8 * LONGEST]
-    words = "".join(c if c.isprintable() else " " for c in start).split()
-    return " ".join(words)[:LONGEST].rstrip()
+    return " ".join(visible(start, lambda _: " ").split())[:LONGEST].rstrip()

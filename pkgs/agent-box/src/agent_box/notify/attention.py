@@ -36,6 +36,9 @@ WORK = 60.0
 TRIES = (0.0, 2.0, 10.0)
 """Seconds before each attempt to send."""
 
+MOST_WAITING = 1000
+"""Events that wait while news are sent, to a host that may not answer."""
+
 TIMEOUT = 10.0
 RECONNECT = 5.0
 NEEDY = ("waiting", "failed")
@@ -185,7 +188,8 @@ def main() -> int:
     except (AgentBoxError, OSError, KeyError) as error:
         sys.stderr.write(f"agent-box-attention: {error}\n")
         return error.exit_code if isinstance(error, AgentBoxError) else 1
-    events: queue.Queue[dict[str, Any]] = queue.Queue()
+    # What does not fit waits at the supervisor, which has us begin anew when it is too much.
+    events: queue.Queue[dict[str, Any]] = queue.Queue(MOST_WAITING)
     threading.Thread(target=listen, args=(user, events), daemon=True).start()
     desk = Desk()
     while True:

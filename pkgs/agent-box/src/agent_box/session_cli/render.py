@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+from agent_box.visible import visible, visible_line
+
 TYPE_CHECKING = False  # spares each start the import of typing
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -130,17 +132,12 @@ def size(count: int | None) -> str | None:
 
 def line(text: str) -> str:
     """Return `text` fit for one line of a terminal: control characters become visible."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else " " if char in "\n\t" else f"\\x{ord(char):02x}"
-        for char in text
-    )
+    return visible_line(text, lambda char: f"\\x{ord(char):02x}")
 
 
 def block(text: str) -> str:
     """Return `text` with its lines and tabs, without anything that steers a terminal."""
-    return "".join(char for char in text if char in "\n\t" or char.isprintable() or char == "\xa0")
+    return visible(text)
 
 
 def width(text: str) -> int:

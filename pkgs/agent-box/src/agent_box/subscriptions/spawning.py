@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent_box import envfile, naming
 from agent_box.errors import AgentBoxError
+from agent_box.subscriptions import topics
 
 if TYPE_CHECKING:
     from agent_box.config import Box, User
@@ -97,7 +98,7 @@ def task(
 ) -> str:
     """Return the prompt of a session that a standing watch starts."""
     watch = f"`{topic}`" + (f' ("{note}")' if note else "")
-    source, key = group
+    own = ":".join(group)
     lines = [
         "You are a fresh session, started by this box's webhook dispatcher for the standing watch",
         f"{watch}. Nobody has looked at what happened yet.",
@@ -115,10 +116,10 @@ def task(
             "`gh issue view NUMBER --json assignees` or `gh pr view NUMBER --json assignees`,",
             "before you take on the work.",
         ]
-    if seeded:
+    if seeded and topics.plain(own):
         lines += [
             "",
-            f"You are already subscribed to {source}:{key}: further events arrive here, and while",
+            f"You are already subscribed to {own}: further events arrive here, and while",
             "this session lives no second one is started for its runs. `agent-box-session ls` and",
             "`agent-box-webhook ls` tell who else is at work on it.",
         ]

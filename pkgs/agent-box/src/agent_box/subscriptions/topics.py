@@ -11,6 +11,7 @@ import re
 from agent_box.errors import UsageError
 
 _VALID = re.compile(r"[A-Za-z0-9._-]+:[!-~]+")
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+:[A-Za-z0-9#/._-]+(?:/\*)?")
 _SHORT = re.compile(r"[A-Za-z0-9._-]+/(?:[A-Za-z0-9._-]+|\*)")
 
 
@@ -24,6 +25,14 @@ def problem(topic: str) -> str | None:
     if not _VALID.fullmatch(topic):
         return "not a valid topic pattern; write source:key or source:prefix/*"
     return None
+
+
+def plain(topic: str) -> bool:
+    """Tell whether `topic` can stand in a sentence of ours: keys are texts of senders.
+
+    What names of repositories, issues and the like are made of cannot form a sentence.
+    """
+    return _PLAIN.fullmatch(topic) is not None
 
 
 def matches(topic: str, source: str, key: str) -> bool:

@@ -43,6 +43,9 @@ LISTEN_PAUSE = 0.5
 LOOK_PAUSE = 5.0
 """Seconds between two looks at a registry that cannot be watched."""
 
+BIND_PAUSE = 2.0
+"""Seconds between two attempts to hear the launchers."""
+
 REAP_TIME = 1.0
 REAP_PAUSE = 0.02
 """Seconds that tmux gets to tell the status of a process that went, and between two looks."""
@@ -60,23 +63,39 @@ class Watchers:
         self._channel: asyncio.Task[None] | None = None
         self._registry: asyncio.Task[None] | None = None
         self._notify: socket.socket | None = None
+        self._bind: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to watch the registry and to hear the launchers."""
         self._registry = asyncio.create_task(self._watch_registry())
+        self._hear_launchers()
+
+    def _hear_launchers(self) -> None:
         path = self.supervisor.lifecycle.notify_path
-        path.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        sock.bind(str(path))
-        path.chmod(0o600)
+        loop = asyncio.get_running_loop()
+        try:
+            path.unlink(missing_ok=True)
+            sock.bind(str(path))
+            path.chmod(0o600)
+        except OSError as error:
+            # Its directory is full, say. Sessions are started all the same.
+            sock.close()
+            if self._bind is None:
+                log.error("launchers are not heard: %s: %s", path, error.strerror)
+            self._bind = loop.call_later(BIND_PAUSE, self._hear_launchers)
+            return
+        self._bind = None
         self._notify = sock
-        asyncio.get_running_loop().add_reader(sock, self._heard, sock)
+        loop.add_reader(sock, self._heard, sock)
 
     def stop(self) -> None:
         """Stop watching."""
         for task in (self._channel, self._registry):
             if task is not None:
                 task.cancel()
+        if self._bind is not None:
+            self._bind.cancel()
         if self._notify is not None:
             asyncio.get_running_loop().remove_reader(self._notify)
             self._notify.close()

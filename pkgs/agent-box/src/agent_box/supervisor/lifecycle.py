@@ -21,7 +21,7 @@ from agent_box.agents.base import Context
 from agent_box.errors import AgentBoxError
 from agent_box.registry import is_uuid
 from agent_box.subscriptions import place
-from agent_box.supervisor import policy
+from agent_box.supervisor import policy, specs
 from agent_box.supervisor.reconcile import Phase
 from agent_box.supervisor.record import KEPT_EXITS, Exit
 from agent_box.tmux import TmuxDownError, TmuxError, TmuxSilentError
@@ -110,7 +110,9 @@ class Lifecycle:
             return None
         except Exception as error:  # a full disk, an adapter's bug: it may pass, at a slow pace
             log.exception("session %s cannot start now", session.name)
-            self.postpone(session, f"it cannot be started now ({error})")
+            self.postpone(
+                session, f"it cannot be started now ({specs.why(error, self.user.runtime_dir)})"
+            )
             return None
         argv = [self.box.programs.launch, str(spec)]
         session.enter(Phase.STARTING, now)
@@ -246,11 +248,7 @@ class Lifecycle:
             "notify": str(self.notify_path),
             "failedFile": str(self._failed_path(session)),
         }
-        temporary = path.with_suffix(f".{launch_key}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass") as file:
-            json.dump(spec, file)
-        temporary.replace(path)
+        specs.write(path, spec)
         return path
 
     def _webhook(self, session: Session) -> dict[str, str]:

@@ -11,6 +11,7 @@ import msgspec
 from agent_box import views
 from agent_box.supervisor.cgroups import Applied
 from agent_box.supervisor.reconcile import Phase
+from agent_box.visible import visible_line
 
 if TYPE_CHECKING:
     from agent_box.panes import Pane
@@ -142,13 +143,14 @@ class Session:
         """Return what `ls` and the events show."""
         last = self.record.exits[-1] if self.record.exits else None
         reason = self.attention if self.state == "waiting" else self.reason
+        shown = self.state not in ("stopped", "starting")
         # Until it is told how it ended its process is still the one that ran.
         runs = self.alive or self.state in ("running", "waiting")
         return {
             "name": self.name,
             "agent": self.entry.agent,
             "state": self.state,
-            "reason": reason if self.state not in ("stopped", "starting") else None,
+            "reason": visible_line(reason) if reason and shown else None,
             "id": self.record.id,
             "pid": (self.pane.pid or None) if self.pane is not None and runs else None,
             "workingDirectory": self.entry.working_directory,

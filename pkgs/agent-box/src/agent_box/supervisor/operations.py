@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     Args = dict[str, Any]
 
+MOST_LOG = 2_000_000
+"""Characters of a log that are told: the answer is one line of bounded size."""
+
 LOOK_TIMEOUT = 1.0
 """Seconds that a question waits for a tmux server before it gets the last known answer."""
 
@@ -387,7 +390,10 @@ def _integer(args: Args, key: str, default: int) -> int:
 
 
 def _tail(text: str, lines: int) -> str:
-    kept = text.rstrip("\n").split("\n")[-lines:] if lines else []
+    text = text.rstrip("\n")
+    if len(text) > MOST_LOG:
+        text = text[-MOST_LOG:].partition("\n")[2]
+    kept = text.split("\n")[-lines:] if lines else []
     return "\n".join(kept) + "\n" if kept else ""
 
 

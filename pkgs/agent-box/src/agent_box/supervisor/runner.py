@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box import agents, intent
 from agent_box.errors import AgentBoxError
+from agent_box.supervisor import specs
 from agent_box.supervisor.announce import Announcer
 from agent_box.supervisor.attention import Attention
 from agent_box.supervisor.cgroups import Groups
@@ -85,6 +86,7 @@ class Supervisor(Intake):
     async def run(self) -> None:
         """Reconcile until cancelled."""
         self.records.prepare()
+        specs.clear_leftovers(self.lifecycle.launch_dir)
         try:
             self.store.prepare(self.box)
             self.user.session_env_dir.mkdir(mode=0o700, exist_ok=True)

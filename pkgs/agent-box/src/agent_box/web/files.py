@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
+from agent_box.visible import visible_line
 from agent_box.web import answers
 from agent_box.web.answers import Refusal
 
@@ -41,6 +42,11 @@ _SHOWN = {
     "webp": "image/webp",
 }
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+# The last two are those of a socket and a device, opened.
+_ABSENT = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.ENXIO, errno.ENODEV),
+)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -62,7 +68,7 @@ def opened(home: Path, parts: list[str]) -> Iterator[int]:
             descriptor = inner
         yield descriptor
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+        if error.errno in _ABSENT:
             raise missing() from error
         if error.errno in (errno.EACCES, errno.EPERM):
             raise Refusal(HTTPStatus.FORBIDDEN, "denied", "this cannot be read") from error
@@ -113,6 +119,10 @@ def serve(request: Request, home: Path, parts: list[str]) -> Response:
     """
     with opened(home, parts[:-1]) as directory:
         if not _visible(parts[-1]):
+            raise missing()
+        # Neither pipes, sockets nor devices are so much as opened.
+        known = os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(known.st_mode):
             raise missing()
         descriptor = os.open(parts[-1], _READ, dir_fd=directory)
     try:
@@ -187,9 +197,15 @@ def _span(wanted: re.Match[str], size: int) -> tuple[int, int]:
 
 
 def _disposition(kind: str, name: str) -> str:
-    encoded = os.fsencode(name)
+    # What a browser shows of it must not read backwards.
+    encoded = os.fsencode(visible_line(name) if _encodable(name) else name)
     plain = re.sub(rb"[^A-Za-z0-9._ -]", b"_", encoded).decode()
     return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(encoded, safe='')}"
+
+
+def _encodable(name: str) -> bool:
+    """Tell whether the bytes of a name are text."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _visible(name: str) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import re
+import stat
 import time
 import unicodedata
 from dataclasses import dataclass, field
@@ -34,6 +35,12 @@ QUOTA = 20 << 30
 
 SPARE = 512 << 20
 """Bytes that an upload leaves free on the disk."""
+
+MOST_BEGUN = 200
+"""Uploads that may be begun and not complete at a time."""
+
+MOST_FILES = 20_000
+"""Files that all uploads together may be: each request looks at all of them."""
 
 STALL = 60.0
 """Seconds without a byte after which a request is given up."""
@@ -102,12 +109,13 @@ class Uploads:
         """Return the uploads, those that have stopped half-way, and how much more fits."""
         found: list[dict[str, Any]] = []
         partial: list[dict[str, Any]] = []
-        room = self._quota
+        used, room = 0, self._quota
         with contextlib.suppress(Refusal):
             found = files.entries(self._home, ["uploads"])
             with self._opened() as directory:
                 self._sweep(directory)
-                room = self._room(directory)
+                used = self._used()[0]
+                room = self._room(directory, used)
                 partial = [
                     {
                         "id": each.id,
@@ -121,7 +129,7 @@ class Uploads:
         return {
             "entries": found,
             "partial": partial,
-            "used": self._used(),
+            "used": used,
             "quota": self._quota,
             "room": room,
         }
@@ -131,7 +139,14 @@ class Uploads:
         partial = Partial(os.urandom(12).hex(), size, clean_name(name))
         with self._opened(make=True) as directory:
             self._sweep(directory)
-            left = self._room(directory)
+            if len(_partials(directory)) >= MOST_BEGUN:
+                raise _too_many(
+                    f"{MOST_BEGUN} uploads are begun and not complete; finish or discard some"
+                )
+            used, count = self._used()
+            if count >= MOST_FILES:
+                raise _too_many(f"there are {count} files in ~/uploads; remove some")
+            left = self._room(directory, used)
             if size > left:
                 raise _full(left)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -234,22 +249,24 @@ class Uploads:
         finally:
             os.close(descriptor)
 
-    def _room(self, directory: int) -> int:
-        return max(min(self._quota - self._used(), self._free(directory)), 0)
+    def _room(self, directory: int, used: int) -> int:
+        return max(min(self._quota - used, self._free(directory)), 0)
 
     def _free(self, directory: int) -> int:
         usage = os.fstatvfs(directory)
         return usage.f_bavail * usage.f_frsize - self._spare
 
-    def _used(self) -> int:
-        total = 0
+    def _used(self) -> tuple[int, int]:
+        """Return the bytes of all uploads, and how many there are."""
+        total = count = 0
         for root, _, names in os.walk(self._directory):
             for name in names:
                 with contextlib.suppress(OSError):
                     size = os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118
                     partial = Partial.parse(name)
                     total += size if partial is None else max(size, partial.size)
-        return total
+                    count += 1
+        return total, count
 
     def _sweep(self, directory: int) -> None:
         for partial, _, changed in _partials(directory):
@@ -283,6 +300,8 @@ def _partials(directory: int) -> list[tuple[Partial, int, float]]:
         if partial is not None:
             with contextlib.suppress(OSError):
                 status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode):
+                    continue  # somebody put a pipe or the like there, which could hang us
                 found.append((partial, status.st_size, status.st_mtime))
     return found
 
@@ -298,7 +317,7 @@ async def _receive(
     directory: int, partial: Partial, offset: int, content: AsyncIterator[bytes], turn: _Turn
 ) -> int:
     """Write what arrives to the end of the file and return how far it has come."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     target = os.open(partial.file, flags, dir_fd=directory)
     at, pending = offset, bytearray()
     try:
@@ -370,6 +389,10 @@ def _longer(partial: Partial) -> Refusal:
         "usage",
         f"more than the {partial.size} bytes announced",
     )
+
+
+def _too_many(message: str) -> Refusal:
+    return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "full", message)
 
 
 def _full(left: int) -> Refusal:

@@ -44,9 +44,10 @@ class Bridge:
 
     def wake(self) -> None:
         """Look for texts that wait."""
+        # Sessions come and go.
+        self._tasks = {key: task for key, task in self._tasks.items() if not task.done()}
         for key in self._spool.waiting():
-            task = self._tasks.get(key)
-            if task is None or task.done():
+            if key not in self._tasks:
                 self._tasks[key] = asyncio.ensure_future(self._serve(key))
 
     def queue(self, key: str, delivery: int, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import time
@@ -42,10 +43,17 @@ class Caretaker:
             except sqlite3.Error as error:  # a full disk, say
                 log.error("old deliveries cannot be removed now: %s", error)
                 removed = 0
+            await self._shrink()
             if removed:
                 log.info("removed %d old deliveries", removed)
             await self.sweep(time.time())
             await asyncio.sleep(EVERY)
+
+    async def _shrink(self) -> None:
+        """Give room back to the disk, a piece at a time: senders are served in between."""
+        with contextlib.suppress(sqlite3.Error):
+            while self._spool.shrink():  # noqa: ASYNC110 - it is no condition that somebody else fulfils
+                await asyncio.sleep(0.01)
 
     async def sweep(self, now: float) -> None:
         """Remove sessions that watches started and that are over or were abandoned."""

@@ -1,13 +1,14 @@
 """The HTTP side of the receiver: who may send what, and what they are answered.
 
 Nobody is signed in here: the signature over the raw body is the trust boundary. Statuses are 200,
-400, 401, 404, 405, and 408, 413, 503 where limits are reached; never 500 for anything that a sender
-can do.
+400, 401, 404, 405, and 408, 413, 429, 503, 507 where limits are reached; never 500 for anything
+that a sender can do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import logging
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box import httpd
 from agent_box.webhook import payload, sources, verify
+from agent_box.webhook.room import FullError
 from agent_box.webhook.spool import Arrival
 
 if TYPE_CHECKING:
@@ -57,7 +59,12 @@ UNSIGNED: Reply = (401, "invalid signature")
 UNKNOWN: Reply = (404, "unknown source")
 METHOD: Reply = (405, "method not allowed")
 LARGER: Reply = (413, "too large")
+OWN_SHARE: Reply = (429, "too many deliveries of this sender wait, send it again later")
+FULL: Reply = (507, "there is no room for deliveries, send it again later")
 BUSY: Reply = (503, "busy")
+
+_LATER = {OWN_SHARE: b"60", FULL: b"60", BUSY: b"5"}
+"""Seconds after which it is worth another try."""
 
 
 class _BusyError(Exception):
@@ -96,7 +103,7 @@ class Ingress:
             return
         reply = await self._answer(scope["method"], path, headers, receive)
         self.counts[str(reply[0])] += 1
-        if reply[0] in (401, 404):
+        if reply in (UNSIGNED, UNKNOWN, OWN_SHARE, FULL):
             self._tell(path, reply[1])
         await _send(send, reply)
 
@@ -105,7 +112,8 @@ class Ingress:
     ) -> Reply:
         if method != "POST":
             return METHOD
-        source = sources.load(self._directory).find(path.strip("/"))
+        senders = sources.load(self._directory)
+        source = senders.find(path.strip("/"))
         if source is None:
             await _discard(receive)
             return UNKNOWN
@@ -124,7 +132,7 @@ class Ingress:
                 body.clear()
                 await _discard(receive)
                 return BUSY
-            return await self._judge(source, headers, bytes(body))
+            return await self._judge(source, len(senders.known), headers, bytes(body))
         finally:
             self._used -= kept[0]
 
@@ -145,19 +153,26 @@ class Ingress:
             if not message.get("more_body", False):
                 return
 
-    async def _judge(self, source: sources.Source, headers: dict[str, str], body: bytes) -> Reply:
+    async def _judge(
+        self, source: sources.Source, senders: int, headers: dict[str, str], body: bytes
+    ) -> Reply:
         request = verify.Request(headers, body, time.time())
         scheme = verify.SCHEMES[source.scheme]
         proof = scheme.check(request, source.secrets, source.signature_header)
         if proof is None:
             return UNSIGNED
         if len(body) < LARGE:
-            return await self._accept(source, headers, body, proof)
+            return await self._accept(source, senders, headers, body, proof)
         async with self._large:
-            return await self._accept(source, headers, body, proof)
+            return await self._accept(source, senders, headers, body, proof)
 
     async def _accept(
-        self, source: sources.Source, headers: dict[str, str], body: bytes, proof: verify.Proof
+        self,
+        source: sources.Source,
+        senders: int,
+        headers: dict[str, str],
+        body: bytes,
+        proof: verify.Proof,
     ) -> Reply:
         delivery = headers.get(source.delivery_header)
         digest = proof.digest
@@ -171,9 +186,11 @@ class Ingress:
         except payload.TooComplexError:
             return LARGER
         try:
-            await self._store(arrival)
+            await self._store(dataclasses.replace(arrival, senders=senders))
+        except FullError as error:
+            return OWN_SHARE if error.own else FULL
         except (sqlite3.Error, OSError) as error:
-            log.error("a delivery cannot be stored, its sender is told to try again: %s", error)
+            self._tell(source.name, f"it cannot be stored, its sender is to try again: {error}")
             return BUSY
         return OK
 
@@ -252,7 +269,7 @@ async def _send(send: Send, reply: Reply, kind: bytes = b"text/plain; charset=ut
         (b"content-length", str(len(content)).encode()),
         (b"cache-control", b"no-store"),
     ]
-    if reply == BUSY:
-        headers.append((b"retry-after", b"5"))
+    if reply in _LATER:
+        headers.append((b"retry-after", _LATER[reply]))
     await send({"type": "http.response.start", "status": reply[0], "headers": headers})
     await send({"type": "http.response.body", "body": content})

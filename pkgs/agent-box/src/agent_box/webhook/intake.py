@@ -9,6 +9,7 @@ import asyncio
 import concurrent.futures
 from typing import TYPE_CHECKING
 
+from agent_box.webhook.room import FullError
 from agent_box.webhook.spool import Spool
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ class Intake:
         self._thread.shutdown()
 
     async def store(self, arrival: Arrival) -> int | None:
-        """Store a delivery durably; return its number, None when it was there already."""
+        """Store a delivery durably; return its number, None when it was there already.
+
+        FullError when there is no room for it.
+        """
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((arrival, future))
         if self._task is None or self._task.done():
@@ -79,7 +83,11 @@ class Intake:
                         future.set_exception(error)
                 continue
             for (_, future), number in zip(batch, numbers, strict=True):
-                if not future.done():
+                if future.done():
+                    continue
+                if isinstance(number, FullError):
+                    future.set_exception(number)
+                else:
                     future.set_result(number)
             self._arrived()
 

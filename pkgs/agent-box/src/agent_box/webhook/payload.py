@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 from agent_box.subscriptions.predicates import look
 from agent_box.subscriptions.routing import Event
+from agent_box.visible import visible
 
 FIELD_MAX = 200
 """Characters of a name, key or text that are kept."""
@@ -30,15 +31,13 @@ OPEN, CLOSE = (
 )
 """The marks around text from outside; inside it they are replaced."""
 
-_TABLE: dict[int, str | None] = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)))
-_TABLE |= {ord("\n"): " \N{RETURN SYMBOL} ", ord("\t"): " "}
-# Marks of ours, line ends that are no control characters, and what turns the direction of text.
-_TABLE[ord(OPEN)] = "\N{MATHEMATICAL LEFT ANGLE BRACKET}"
-_TABLE[ord(CLOSE)] = "\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
-for _code in (0x2028, 0x2029):
-    _TABLE[_code] = " \N{RETURN SYMBOL} "
-for _code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF):
-    _TABLE[_code] = None
+_TABLE = {
+    ord("\n"): " \N{RETURN SYMBOL} ",
+    ord("\t"): " ",
+    # Marks of ours
+    ord(OPEN): "\N{MATHEMATICAL LEFT ANGLE BRACKET}",
+    ord(CLOSE): "\N{MATHEMATICAL RIGHT ANGLE BRACKET}",
+}
 
 
 class BadPayloadError(ValueError):
@@ -77,16 +76,8 @@ class Envelope:
 
 
 def harmless(text: str) -> str:
-    """Return `text` without control characters and marks of ours; ends of lines show as a sign.
-
-    Halves of surrogate pairs are replaced.
-    """
-    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_TABLE)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    """Return what is `visible` of `text`, without marks of ours; ends of lines show as a sign."""
+    return visible(text).translate(_TABLE)
 
 
 def stringify(value: Any) -> str:

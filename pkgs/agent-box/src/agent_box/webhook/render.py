@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from agent_box.subscriptions import topics
 from agent_box.subscriptions.listing import age
 from agent_box.subscriptions.predicates import look
+from agent_box.webhook import github
 from agent_box.webhook.payload import CLOSE, FIELD_MAX, OPEN, harmless, stringify
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ def frame(envelope: Envelope, entry: Entry | None, now: float | None = None) -> 
     text = f"[UNTRUSTED webhook:{envelope.source} \N{EM DASH} {WARNING}] {summary(envelope)}"
     if entry is None or not (entry.note or entry.subscribed):
         return text
-    why = f"[subscribed to {entry.topic}"
+    # A topic may name the key of an event, in whatever words its sender chose that.
+    topic = entry.topic if topics.plain(entry.topic) else mark(entry.topic)
+    why = f"[subscribed to {topic}"
     if entry.subscribed:
         why += f" {age((now or time.time()) - entry.subscribed)} ago"
     if entry.note:
@@ -66,7 +70,9 @@ def _github(event: str, document: Any) -> str:
 
     where = f"on {mark(get('repository.full_name'))} by {mark(get('sender.login'))}"
     action = get("action")
-    did = f"{_word(event)} {_word(action)}" if action else _word(event)
+    did = _word(event, github.EVENTS)
+    if action:
+        did += f" {_word(action, github.ACTIONS)}"
     details: list[tuple[str, str]] = _DETAILS.get(event, [])
     shown = [
         f"{name}={mark(value)}" if name else mark(value)
@@ -80,10 +86,12 @@ def _github(event: str, document: Any) -> str:
     return " ".join([f"{did} {where}:", *shown]) if shown else f"{did} {where}"
 
 
-def _word(value: Any) -> str:
-    """Return a name of an event or action bare where it looks like one."""
-    text = stringify(value)
-    return text if text.isascii() and text.replace("_", "").isalnum() else mark(text)
+def _word(value: Any, known: frozenset[str]) -> str:
+    """Return a name of an event or action: bare only where it is one of GitHub's own.
+
+    Anything else is a text from outside, however much it looks like a name.
+    """
+    return value if isinstance(value, str) and value in known else mark(value)
 
 
 _RUN = [

@@ -105,10 +105,15 @@ class Router:
             for key, text in told.items():
                 self._bridge.queue(key, number, text)
             if entry is not None:
-                self._spool.want(
+                dropped = self._spool.want(
                     (event.source, event.key), number, entry.topic, entry.note or "",
                     render.frame(envelope, entry, now),
                 )  # fmt: skip
+                if dropped:
+                    log.warning(
+                        "too many events of %s wait for a session: dropped the oldest %d",
+                        event.source, dropped,
+                    )  # fmt: skip
             self._spool.routed(number, "; ".join(results))
         if told:
             self._bridge.wake()

@@ -25,6 +25,7 @@ from agent_box.webhook.caretaker import Caretaker
 from agent_box.webhook.ingress import LIMITS, Ingress
 from agent_box.webhook.intake import Intake
 from agent_box.webhook.peers import Peers
+from agent_box.webhook.room import FullError
 from agent_box.webhook.router import Router
 from agent_box.webhook.sessions import Sessions
 from agent_box.webhook.spawner import Spawner
@@ -171,7 +172,10 @@ class Receiver:
                 },
             }
         if what == "redeliver" and isinstance(args.get("id"), int):
-            number = await self.intake.again(args["id"])
+            try:
+                number = await self.intake.again(args["id"])
+            except FullError as error:
+                return {"id": None, "error": str(error)}
             return None if number is None else {"id": number}
         return None
 

@@ -236,7 +236,8 @@ class Spawner:
     def _seed(self, ident: str, group: Group, items: list[Item]) -> bool:
         """Subscribe the session to its own events before it exists; return whether it is."""
         topic = ":".join(group)
-        if topics.problem(topic) or topic.endswith("/*"):
+        # A sentence of the task names it, and so do the frames of later events.
+        if not topics.plain(topic) or topics.problem(topic) or topic.endswith("/*"):
             return False
         now = time.time()
         owner = files.Entry(

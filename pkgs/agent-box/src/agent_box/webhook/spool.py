@@ -8,53 +8,22 @@ nor repeats anything. Peers are fed from here, each at its own pace, by a cursor
 from __future__ import annotations
 
 import contextlib
+import logging
 import sqlite3
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent_box.webhook import database, room
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-KEEP_DAYS = 7.0
-KEEP_BYTES = 64 * 1024 * 1024
-"""Older deliveries, and the oldest ones beyond so many bytes, are removed."""
+log = logging.getLogger(__name__)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS deliveries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    at REAL NOT NULL,
-    source TEXT NOT NULL,
-    event TEXT NOT NULL,
-    key TEXT NOT NULL,
-    sender TEXT NOT NULL,
-    delivery TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    line BLOB NOT NULL,
-    routed INTEGER NOT NULL DEFAULT 0,
-    copies INTEGER NOT NULL DEFAULT 0,
-    result TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX IF NOT EXISTS unrouted ON deliveries (id) WHERE routed = 0;
-CREATE TABLE IF NOT EXISTS seen (
-    source TEXT NOT NULL, digest BLOB NOT NULL, at REAL NOT NULL, id INTEGER NOT NULL,
-    PRIMARY KEY (source, digest)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS cursors (peer TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outgoing (
-    id INTEGER PRIMARY KEY, session TEXT NOT NULL, at REAL NOT NULL, delivery INTEGER NOT NULL,
-    text TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS pending (
-    id INTEGER PRIMARY KEY, source TEXT NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
-    delivery INTEGER NOT NULL, topic TEXT NOT NULL, note TEXT NOT NULL, text TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS spawns (
-    session TEXT PRIMARY KEY, name TEXT NOT NULL, source TEXT NOT NULL, key TEXT NOT NULL,
-    at REAL NOT NULL, last INTEGER NOT NULL, done INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-"""
+KEEP_DAYS = 7.0
+"""Older deliveries are removed; for how many there is room tells `room`."""
 
 _COLUMNS = "id, at, source, event, key, sender, delivery, size, routed, copies, result"
 
@@ -94,6 +63,8 @@ class Arrival:
     digest: bytes
     """Of what was signed."""
     replay_seconds: float
+    senders: int = 1
+    """How many senders the user has, who share the room."""
 
 
 @dataclass(frozen=True)
@@ -117,20 +88,26 @@ class Spool:
             self._db = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=5)
             return
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._db = sqlite3.connect(self.path, timeout=10, isolation_level=None)
-        self.path.chmod(0o600)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA cache_size = -2048")
-        self._db.execute("PRAGMA journal_size_limit = 8388608")
-        self._sync(durable=False)
-        self._db.executescript(_SCHEMA)
+        self._db = database.opened(self.path)
+        with self.transaction():
+            room.prepare(self._db)
+        if not database.shrinks(self._db):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Let a file of before shrink, of which there may be much more than there is room for."""
+        try:
+            self.expire(time.time())
+            database.rewrite(self._db)
+        except sqlite3.Error as error:  # no room for a second copy, say, or somebody reads it
+            log.info("%s stays as large as it is, until the next start: %s", self.path, error)
 
     def close(self) -> None:
         """Close the database."""
         self._db.close()
 
     def _sync(self, *, durable: bool) -> None:
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        database.sync(self._db, durable=durable)
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
@@ -151,13 +128,16 @@ class Spool:
 
     # Accepting -------------------------------------------------------------
 
-    def accept(self, arrivals: Sequence[Arrival]) -> list[int | None]:
-        """Store deliveries durably, in order; return their ids, None for repetitions."""
+    def accept(self, arrivals: Sequence[Arrival]) -> list[int | room.FullError | None]:
+        """Store deliveries durably, in order; return their ids, None for repetitions.
+
+        In place of the id of one for which there is no room stands the error that says so.
+        """
         now = time.time()
         with self.transaction(durable=True):
             return [self._accept(arrival, now) for arrival in arrivals]
 
-    def _accept(self, arrival: Arrival, now: float) -> int | None:
+    def _accept(self, arrival: Arrival, now: float) -> int | room.FullError | None:
         known = self._db.execute(
             "SELECT at, id FROM seen WHERE source = ? AND digest = ?",
             (arrival.source, arrival.digest),
@@ -165,6 +145,10 @@ class Spool:
         if known is not None and now - known[0] <= arrival.replay_seconds:
             self._db.execute("UPDATE deliveries SET copies = copies + 1 WHERE id = ?", (known[1],))
             return None
+        try:
+            room.make(self._db, arrival.source, room.weight(arrival.line), arrival.senders)
+        except room.FullError as error:
+            return error
         cursor = self._db.execute(
             "INSERT INTO deliveries (at, source, event, key, sender, delivery, size, line)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -174,14 +158,22 @@ class Spool:
             ),
         )
         self._db.execute(
-            "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",
+            "INSERT INTO seen VALUES (?, ?, ?, ?) ON CONFLICT (source, digest)"
+            " DO UPDATE SET at = excluded.at, id = excluded.id",
             (arrival.source, arrival.digest, now, cursor.lastrowid),
         )
+        room.forget_digests(self._db, arrival.source)
         return cursor.lastrowid
 
     def again(self, number: int) -> int | None:
-        """Store a copy of delivery `number`, to be delivered anew; None when it is gone."""
+        """Store a copy of delivery `number`, to be delivered anew; None when it is gone.
+
+        FullError when there is no room for it.
+        """
         with self.transaction(durable=True):
+            found, line = self.find(number), self.line(number)
+            if found is not None and line is not None:
+                room.make(self._db, found.source, room.weight(line), 1)
             cursor = self._db.execute(
                 "INSERT INTO deliveries (at, source, event, key, sender, delivery, size, line,"
                 " result) SELECT ?, source, event, key, sender, delivery, size, line, ?"
@@ -309,13 +301,21 @@ class Spool:
 
     # Sessions to start -------------------------------------------------------
 
-    def want(self, group: tuple[str, str], delivery: int, topic: str, note: str, text: str) -> None:
-        """Queue an event for a new session; call it inside a transaction."""
+    def want(self, group: tuple[str, str], delivery: int, topic: str, note: str, text: str) -> int:
+        """Queue an event for a new session; call it inside a transaction.
+
+        Return how many older ones of the same sender went for that, since too many wait.
+        """
         self._db.execute(
             "INSERT INTO pending (source, key, at, delivery, topic, note, text)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*group, time.time(), delivery, topic, note, text),
         )
+        return self._db.execute(
+            "DELETE FROM pending WHERE id IN (SELECT id FROM pending WHERE source = ?1"
+            " ORDER BY id DESC LIMIT -1 OFFSET ?2)",
+            (group[0], room.KEPT_WISHES),
+        ).rowcount
 
     def wanted(self) -> list[tuple[str, str]]:
         """Return source and key of the events that wait for a session, the oldest first."""
@@ -369,18 +369,18 @@ class Spool:
 
     # Housekeeping --------------------------------------------------------------
 
-    def expire(self, now: float, *, days: float = KEEP_DAYS, size: int = KEEP_BYTES) -> int:
+    def expire(self, now: float, *, days: float = KEEP_DAYS, size: int | None = None) -> int:
         """Remove old deliveries that were dealt with; return how many."""
         with self.transaction():
             removed = self._db.execute(
                 "DELETE FROM deliveries WHERE routed = 1 AND at < ?", (now - days * 86400,)
             ).rowcount
-            removed += self._db.execute(
-                "DELETE FROM deliveries WHERE routed = 1 AND id IN (SELECT id FROM (SELECT id,"
-                " sum(length(line)) OVER (ORDER BY id DESC) AS total FROM deliveries)"
-                " WHERE total > ?)",
-                (size,),
-            ).rowcount
+            removed += room.trim(self._db, room.LIMIT if size is None else size)
             # Longer than any window: it costs little, and a capture may be old.
             self._db.execute("DELETE FROM seen WHERE at < ?", (now - 90 * 86400,))
+            self._db.execute("DELETE FROM shares WHERE bytes = 0 AND digests = 0")
         return removed
+
+    def shrink(self) -> bool:
+        """Give a piece of what is free back to the disk; return whether there is more."""
+        return database.shrink(self._db)

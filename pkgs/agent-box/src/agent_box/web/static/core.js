@@ -6,6 +6,11 @@ export const host = document.body.dataset.host;
 export const base = `/${user}`;
 export const $ = (id) => document.getElementById(id);
 
+const HIDDEN = /(?<=\p{Extended_Pictographic}\ufe0f?|\p{Emoji_Modifier})\u200d(?=\p{Extended_Pictographic})|(?<=\p{Extended_Pictographic})[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|((?![\n\t])[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}])/gu;
+
+/** Return a text without what nobody can see, outside of emoji: it may hide words, or turn the direction of others. */
+export const visible = (text) => text.replace(/\r\n?|[\u2028\u2029]/g, "\n").replace(HIDDEN, (found, hidden) => (hidden === undefined ? found : ""));
+
 /** Make an element. `props`: `class`, `on…` listeners, booleans, anything else an attribute. */
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
@@ -15,7 +20,8 @@ export function h(tag, props = {}, ...children) {
     else if (name === "class") element.className = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined)
+    .map((child) => (typeof child === "string" ? visible(child) : child)));
   return element;
 }
 

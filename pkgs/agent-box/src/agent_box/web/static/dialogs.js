@@ -1,5 +1,5 @@
 // Dialogs that several pages share: ask, rename, logs.
-import { base, call, Failure, h, run, say, toast } from "./core.js";
+import { base, call, Failure, h, run, say, toast, visible } from "./core.js";
 
 /** What the API calls a session, or something to do with it. */
 export const path = (name, verb = "") => `sessions/${encodeURIComponent(name)}${verb && `/${verb}`}`;
@@ -84,7 +84,7 @@ export function logs(view) {
     talks ? h("a", { class: "button", href: `${base}/api/${path(view.name, "transcript")}`, onclick: (event) => transcript(event, view.name) }, "Download transcript") : null,
     h("span", { class: "grow" }),
     h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close"))], { wide: true });
-  lastLines(view.name, 2000).then((found) => { text.textContent = found; text.scrollTop = text.scrollHeight; });
+  lastLines(view.name, 2000).then((found) => { text.textContent = visible(found); text.scrollTop = text.scrollHeight; });
 }
 
 /** Return the last lines of a session's log, or why there are none. */

@@ -1,5 +1,5 @@
 // What is below the tabs: the terminal of a session, or why it has none.
-import { $, ago, h, iconButton, run, signedOut, span, tilde } from "./core.js";
+import { $, ago, h, iconButton, run, signedOut, span, tilde, visible } from "./core.js";
 import { act, close, lastLines, logs } from "./dialogs.js";
 import { icon, stateIcon } from "./icons.js";
 import { focusTerminal } from "./keys.js";
@@ -154,7 +154,7 @@ export class Pane {
     if (!shows) return;
     log.hidden = true;
     const text = await lastLines(view.name, 40);
-    log.textContent = text.replace(/\n{3,}/g, "\n\n");
+    log.textContent = visible(text).replace(/\n{3,}/g, "\n\n");
     log.hidden = false;
     log.scrollTop = log.scrollHeight;
   }

@@ -1,5 +1,5 @@
 // The page of a terminal inside the workspace, which is ttyd's: made to fit, to link and to copy.
-import { base, h, say, toast } from "./core.js";
+import { base, h, say, toast, visible } from "./core.js";
 
 /** Pixels: makes cells of most monospaced fonts eight pixels wide. Canvases cut to whole ones. */
 const FONT_SIZE = 13.4;
@@ -41,7 +41,7 @@ export function equip(frame, hint, isCurrent) {
 function links(term, hint) {
   term.options.linkHandler = {
     activate: (event, target) => { window.open(target, "_blank", "noopener,noreferrer"); },
-    hover: (event, target) => { hint.textContent = target; hint.hidden = false; },
+    hover: (event, target) => { hint.textContent = visible(target); hint.hidden = false; },
     leave: () => { hint.hidden = true; },
   };
 }

@@ -150,6 +150,10 @@ def log(context: Context, arguments: argparse.Namespace) -> None:
 def redeliver(context: Context, arguments: argparse.Namespace) -> None:
     """Deliver once more."""
     found = local.ask(context.mine.socket, "redeliver", {"id": arguments.id})
+    if found["id"] is None:
+        raise ConflictError(
+            f"{found['error']}; try again when fewer wait: agent-box-webhook status"
+        )
     context.print(found, f"delivery {arguments.id} goes out again as {found['id']}")
 
 

@@ -6,6 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from agent_box.visible import visible, visible_line
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -142,13 +144,15 @@ def log(rows: list[dict[str, Any]]) -> str:
             f"{row['id']:>6}  {_when(row['at'])}  {row['source']}:{row['key'] or '(none)'}"
             f"  {row['event'] or '(none)'}  {result}{copies}"
         )
+    lines = [visible_line(text) for text in lines]
     return "\n".join(lines)
 
 
 def delivery(found: dict[str, Any]) -> str:
     """Return a delivery with its content."""
     head = log([found])
-    return f"{head}\n{json.dumps(found['payload'], indent=2, ensure_ascii=False)}"
+    content = json.dumps(found["payload"], indent=2, ensure_ascii=False)
+    return f"{head}\n{visible(content)}"
 
 
 def followed(row: dict[str, Any]) -> str:
