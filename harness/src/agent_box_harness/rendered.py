@@ -234,9 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     repo = options.repo.resolve()
 
     from agent_box_harness import options_doc
+    from agent_box_harness.battery import walls_doc
 
     if options.check:
-        return _report([*problems(repo), *options_doc.problems(repo)])
+        stale_pages = [*options_doc.problems(repo), *walls_doc.problems(repo)]
+        return _report([*problems(repo), *stale_pages])
     if options.options:
         fresh = options_doc.text(
             json.loads(options.options.read_text(encoding="utf-8")),
@@ -262,6 +264,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         (repo / options_doc.PAGE).write_text(page, encoding="utf-8")
         print(f"wrote {options_doc.PAGE}")
+        walls_doc.write(repo)
+        print(f"wrote {walls_doc.PAGE}")
     except RenderError as error:
         print(f"scripts/render: {error}", file=sys.stderr)
         return 1
