@@ -32,7 +32,7 @@ systemctl stop {units}
 while pkill -KILL -u {user}; do sleep 0.02; done
 find {home} -mindepth 1 -delete
 cp -a {kept}/{user}/. {home}/
-rm -rf {run}
+[ ! -e {run} ] || find {run} -mindepth 1 -delete
 find /tmp /var/tmp /dev/shm -mindepth 1 -user {user} -delete
 """
 
