@@ -28,6 +28,7 @@ let
     "metadata"
     "notify"
     "processes"
+    "relay"
     "root"
     "sessions"
     "settings"
@@ -35,6 +36,7 @@ let
     "static"
     "sudo-probe"
     "terminal"
+    "ttyd"
     "update"
     "webhook"
   ];
@@ -46,6 +48,7 @@ let
     "attention-"
     "codex-"
     "gate-"
+    "relay-"
     "settings-"
     "site-files-"
     "sites-"
