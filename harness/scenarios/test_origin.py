@@ -149,6 +149,7 @@ def test_a_terminal_that_lies(edge: Edge) -> None:
         assert found["status"] == 101
         names = {name for name, _ in found["headers"]}
         assert names - ALWAYS == {"upgrade", "sec-websocket-accept", "sec-websocket-protocol"}
+        assert re.fullmatch("[A-Za-z0-9+/]{27}=", dict(found["headers"])["sec-websocket-accept"])
     with lying(edge, "200"):
         asks = [Ask(f"/bob/t/main/{path}", headers=cookie) for path in ("", "token", "ws")]
         page, token, socket = edge.ask(asks)

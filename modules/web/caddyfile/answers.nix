@@ -164,7 +164,11 @@ lib.concatStringsSep "\n" [
     	import of-a-user
     	@switched status 101
     	handle_response @switched {
-    		copy_response
+    		route {
+    			@compressed vars_regexp {http.reverse_proxy.header.Sec-Websocket-Extensions} `^permessage-deflate[a-z0-9_=; ]{0,100}$`
+    			vars @compressed extensions "{http.reverse_proxy.header.Sec-Websocket-Extensions}"
+    			copy_response
+    		}
     	}
     	handle_response {
     		error "no terminal" 502

@@ -120,11 +120,20 @@ in
   # The head of the answer that opens a WebSocket. Caddy hands it on as it is, cookies
   # included.
   (switched) {
+  	vars extensions none
+  	header {
+  		match {
+  			header Sec-WebSocket-Extensions none
+  		}
+  		-Sec-WebSocket-Extensions
+  		defer
+  	}
   	header {
   		-*
   		Connection Upgrade
   		Upgrade websocket
   		Sec-WebSocket-Accept {http.reverse_proxy.header.Sec-Websocket-Accept}
+  		Sec-WebSocket-Extensions {vars.extensions}
   		Sec-WebSocket-Protocol tty
   		defer
   	}
