@@ -96,7 +96,7 @@ let
         description = "Way from the edge to the terminals of ${name}";
         serviceConfig = {
           Type = "notify";
-          ExecStart = "${pkgs.systemd}/lib/systemd/systemd-socket-proxyd --exit-idle-time=60s --connections-max=512 ${socketPath name}";
+          ExecStart = "${pkgs.systemd}/lib/systemd/systemd-socket-proxyd --exit-idle-time=10min --connections-max=512 ${socketPath name}";
           # It has no business in any home.
           WorkingDirectory = "/";
           MemoryMax = "64M";
