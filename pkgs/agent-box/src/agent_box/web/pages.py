@@ -67,8 +67,6 @@ def rules(page: bytes) -> str:
 header Content-Security-Policy "{policy}"
 header Cache-Control "private, no-cache"
 header ETag "\\"{tag}\\""
-@known header If-None-Match "\\"{tag}\\""
-respond @known 304
 """
 
 
