@@ -10,14 +10,11 @@ let
   edges = lib.mapAttrs' (
     name: options:
     lib.nameValuePair "agent-box/edges/${name}.Caddyfile" {
-      inherit
-        (import ../modules/web/caddyfile {
-          inherit lib pkgs;
-          web = config.services.agent-box.web // options;
-          webhook = config.services.agent-box.webhook.enable;
-        })
-        text
-        ;
+      text = import ../modules/web/caddyfile {
+        inherit lib;
+        web = config.services.agent-box.web // options;
+        webhook = config.services.agent-box.webhook.enable;
+      };
     }
   );
 in

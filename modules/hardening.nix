@@ -387,6 +387,17 @@ rec {
   # and of plugin processes. It sees processes of the user, to tell who is gone.
   webhook = user: base user // closed // { PrivateNetwork = true; };
 
+  # Hands on what comes on one socket of a user to another: it goes no further than the
+  # user could, and needs nothing else of what is the user's.
+  relay =
+    user:
+    base user
+    // closed
+    // {
+      BindPaths = [ ];
+      PrivateNetwork = true;
+    };
+
   # Folders of a user that are sites: reads files, never writes any.
   siteFiles =
     user:

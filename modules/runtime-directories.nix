@@ -13,9 +13,15 @@ let
   hasCodex = lib.elem "codex" cfg.installAgents;
   userNames = lib.attrNames cfg.users;
 
-  # The codex app-server has a directory for the notes of sessions beside that of the sandbox.
+  hasTerminals = name: cfg.web.enable && lib.elem name cfg.web.users;
+
+  # The codex app-server has a directory for the notes of sessions beside that of the sandbox,
+  # and the terminals in the browser one for their socket.
   directoriesOf =
-    name: [ "/run/agent-box-${name}" ] ++ lib.optional hasCodex "/run/agent-box-codex/${name}";
+    name:
+    [ "/run/agent-box-${name}" ]
+    ++ lib.optional hasCodex "/run/agent-box-codex/${name}"
+    ++ lib.optional (hasTerminals name) "/run/agent-box-ttyd/${name}";
 
   mountOf = name: where: {
     inherit where;
@@ -51,7 +57,8 @@ let
       "agent-box-${name}"
       "agent-box-supervisor-${name}"
     ]
-    ++ lib.optional hasCodex "agent-box-codex-${name}";
+    ++ lib.optional hasCodex "agent-box-codex-${name}"
+    ++ lib.optional (hasTerminals name) "agent-box-terminal-${name}";
 in
 {
   config = lib.mkIf cfg.enable {

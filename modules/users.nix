@@ -30,6 +30,7 @@ let
     "network"
     "notify"
     "processes"
+    "relay"
     "root"
     "sessions"
     "settings"
@@ -38,6 +39,7 @@ let
     "status"
     "sudo-probe"
     "terminal"
+    "ttyd"
     "update"
     "webhook"
   ];
@@ -53,6 +55,7 @@ let
     "metadata-"
     "network-"
     "port-"
+    "relay-"
     "settings-"
     "site-files-"
     "sites-"

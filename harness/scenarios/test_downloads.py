@@ -65,19 +65,18 @@ def test_nothing_runs(edge: Edge, cookie: Headers) -> None:
 
 def test_nothing_leads_out(edge: Edge, cookie: Headers) -> None:
     """Symbolic links are not followed, whoever's file they name; no spelling leaves the folder."""
-    asks = [Ask(f"/alice/downloads/{name}", headers=cookie) for name in LEADING_OUT]
+    # Of what ends with a slash the page is the edge's, and the list the service's.
+    files = [name for name in LEADING_OUT if not name.endswith("/")]
+    asks = [Ask(f"/alice/downloads/{name}", headers=cookie) for name in files]
+    asks += [Ask(f"/alice/api/downloads/{name}", headers=cookie) for name in LEADING_OUT]
     asks += [Ask(f"/alice/api/downloads/{name}", "DELETE", page_headers(edge, cookie))
              for name in LEADING_OUT]  # fmt: skip
     for ask, answer in zip(asks, edge.ask(asks), strict=True):
         assert answer.status in (400, 403, 404), (ask, answer.status)
         assert not [secret for secret in SECRETS if secret in answer.body], ask
-    (index, listed) = edge.ask(
-        [Ask("/alice/downloads/", headers=cookie), Ask("/alice/api/downloads", headers=cookie)]
-    )
+    (listed,) = edge.ask([Ask("/alice/api/downloads", headers=cookie)])
     names = {entry["name"] for entry in json.loads(listed.body)["entries"]}
     assert names == {"evil.html", "evil.xhtml", "x.svg", "evil.html.txt", "sub", "evil.pdf"}
-    for name in ("passwd", "theirs", ".dotfile"):
-        assert f'"./{name}' not in index.body
     edge.box.succeed("test -e /home/alice/.secret/key && test -e /etc/passwd")
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 
+PAGES = ("/alice/", "/alice/settings/", "/alice/t/main/")
+
+
 def test_gate_down(edge: Edge) -> None:
     """Without the gate nobody gets in, and everybody is told what to do; back it lets in whom it
     did before, and open terminals have stayed.
@@ -69,7 +72,11 @@ def test_service_down(edge: Edge) -> None:
     box = edge.box
     cookie = (*with_cookie(edge.sign_in("alice")), ("Accept", "text/html"))
     box.succeed("systemctl kill --signal=KILL agent-box-terminal-alice.service")
-    assert edge.ask([Ask("/alice/t/main/", headers=cookie)])[0].status == 200
+    opening = {
+        "do": "open", "as": "a", "target": "/alice/t/main/ws",
+        "headers": [*with_cookie(edge.sign_in("alice")), ("Origin", edge.origin)],
+    }  # fmt: skip
+    assert edge.steps([opening])[0]["status"] == 101
     # The settings service is there again when the next request is; an open stream has ended.
     found = edge.steps(
         [
@@ -79,7 +86,7 @@ def test_service_down(edge: Edge) -> None:
                 "do": "run",
                 "command": "systemctl kill --signal=KILL agent-box-settings-alice.service",
             },
-            Ask("/alice/", headers=cookie).step(),
+            Ask("/alice/api/sessions", headers=cookie).step(),
             {"do": "stream", "as": "t", "target": "/alice/events", "headers": cookie},
             {"do": "heard", "as": "t", "text": "event: snapshot"},
         ],
@@ -89,11 +96,13 @@ def test_service_down(edge: Edge) -> None:
     assert "main" in found[5]["text"]
     box.succeed("systemctl stop agent-box-terminal-alice.service agent-box-settings-alice.socket "
                 "agent-box-settings-alice.service")  # fmt: skip
-    for path, unit in (("t/main/", "terminal"), ("", "settings")):
-        (answer,) = edge.ask([Ask(f"/alice/{path}", headers=cookie)])
-        assert answer.status == 503
-        assert f"systemctl status agent-box-{unit}-alice" in answer.body
-        assert answer.one("strict-transport-security")
+    (answer,) = edge.ask([Ask("/alice/api/sessions", headers=cookie)])
+    assert answer.status == 503
+    assert "systemctl status agent-box-settings-alice" in answer.body
+    assert answer.one("strict-transport-security")
+    assert edge.steps([opening])[0]["status"] == 503
+    # The pages themselves are files: they say what is missing, and go on when it is there.
+    assert {edge.ask([Ask(path, headers=cookie)])[0].status for path in PAGES} == {200}
     box.succeed("systemctl start agent-box-terminal-alice.service agent-box-settings-alice.socket")
 
 

@@ -98,7 +98,7 @@ def test_sockets(edge: Edge) -> None:
         "gate": connect("/run/agent-box-gate/gate.sock"),
         "gate-admin": connect("/run/agent-box-gate/admin.sock"),
         "settings": connect("/run/agent-box-settings/alice.sock"),
-        "terminal": connect("/run/agent-box-terminal/alice/ttyd.sock"),
+        "terminal": connect("/run/agent-box-terminal/alice.sock"),
         "admin-port": "curl -sS http://127.0.0.1:2019/config/",
         "logins": "ls /run/agent-box-gate/live",
         "secrets": "cat /var/lib/agent-box-gate/* /var/lib/caddy/.local/share/caddy/pki/*/*/*.key",
@@ -106,6 +106,9 @@ def test_sockets(edge: Edge) -> None:
     # Whatever else there is, and is not bob's own.
     found = edge.box.succeed("find /run/agent-box* /run/caddy /run/fail2ban -type s").split()
     sockets = [path for path in found if "bob" not in path]
+    own = [connect(path) for path in found if path == "/run/agent-box-terminal/bob.sock"]
+    assert own, "not even his own terminals, past the edge"
+    scripts["own-terminal"] = own[0]
     assert {scripts["settings"], scripts["gate"]} <= {connect(path) for path in sockets}
     scripts |= {path.replace("/", "_"): connect(path) for path in sockets}
     edge.sign_in("alice")

@@ -103,9 +103,16 @@ class TestCommittedTree:
             assert f"SocketUser={user}\n" in sock
             assert "SocketGroup=caddy\n" in sock
             assert "SocketMode=0660\n" in sock
-            # Its only socket is in a directory that only the user and the edge may enter.
-            line = f"d /run/agent-box-terminal/{user} 2710 {user} caddy -\n"
-            assert line in files["etc/tmpfiles.d/agent-box.conf"]
+            # What the edge dials is made by root in a directory of root's.
+            assert (
+                "d /run/agent-box-terminal 0755 root root -\n"
+                in (files["etc/tmpfiles.d/agent-box.conf"])
+            )
+            sock = files[f"units/agent-box-relay-{user}.socket"]
+            assert f"ListenStream=/run/agent-box-terminal/{user}.sock\n" in sock
+            assert "SocketUser=root\n" in sock
+            assert "SocketMode=0660\n" in sock
+            assert f"User={user}\n" in files[f"units/agent-box-relay-{user}.service"]
             assert not re.search(
                 r"--port|--credential", files[f"units/agent-box-terminal-{user}.service"]
             )

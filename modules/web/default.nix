@@ -42,6 +42,7 @@ in
     ./edge.nix
     ./files.nix
     ./gate.nix
+    ./pages.nix
     ./sites.nix
     ./terminal.nix
     ./workspace.nix

@@ -12,10 +12,6 @@ let
   cfg = config.services.agent-box;
   inherit (cfg) web;
   hardening = import ../hardening.nix { inherit lib; };
-  caddyfile = import ./caddyfile {
-    inherit lib pkgs web;
-    webhook = cfg.webhook.enable;
-  };
 in
 {
   options.services.agent-box.web = {
@@ -86,11 +82,10 @@ in
       }
     ];
 
-    warnings =
-      lib.optional (!caddyfile.knowsTerminal)
-        "services.agent-box.web: ttyd ${pkgs.ttyd.version} is not known to agent-box, so that its page may run any inline script. Add the hash of its script to modules/web/caddyfile/headers.nix.";
-
-    services.agent-box.web.caddyfile = caddyfile.text;
+    services.agent-box.web.caddyfile = import ./caddyfile {
+      inherit lib web;
+      webhook = cfg.webhook.enable;
+    };
 
     environment.etc."caddy/Caddyfile".text = web.caddyfile;
 

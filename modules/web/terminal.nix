@@ -1,6 +1,10 @@
-# Terminals in the browser: one ttyd per user, on a socket that only the edge and
-# the user reach, in the same kind of sandbox as the sessions. A tmux client can
-# be told to run programs, so it must not be able to do more than a pane.
+# Terminals in the browser: one ttyd per user, in the same kind of sandbox as the
+# sessions. A tmux client can be told to run programs, so it must not be able to do
+# more than a pane.
+#
+# ttyd makes its socket itself, in a directory of the user's, who can put anything in
+# its place. So the edge dials a socket in root's directory, behind which a relay with
+# the user's own rights goes to whatever is at that place.
 {
   config,
   lib,
@@ -12,10 +16,16 @@ let
   inherit (cfg) web;
   hardening = import ../hardening.nix { inherit lib; };
 
-  directory = name: "/run/agent-box-terminal/${name}";
+  relay = "agent-box-relay";
+
+  # For root alone to write in.
+  directory = "/run/agent-box-terminal";
+
+  private = name: "agent-box-ttyd/${name}";
+  socketPath = name: "/run/${private name}/ttyd.sock";
 
   arguments = name: [
-    "--interface ${directory name}/ttyd.sock"
+    "--interface ${socketPath name}"
     "--writable"
     # The edge passes the session and the login, and nothing that a client wrote.
     "--url-arg"
@@ -56,7 +66,10 @@ let
       };
       serviceConfig = {
         ExecStart = "${pkgs.ttyd}/bin/ttyd ${lib.concatStringsSep " " (arguments name)} ${cfg.runtime}/bin/agent-box-terminal";
-        ReadWritePaths = [ (directory name) ];
+        RuntimeDirectory = private name;
+        RuntimeDirectoryMode = "0700";
+        # It is a file system of its own, which no stop of the service can remove.
+        RuntimeDirectoryPreserve = true;
         Restart = "always";
         RestartSec = "100ms";
         RestartSteps = 20;
@@ -67,19 +80,44 @@ let
       }
       // lib.optionalAttrs cfg.protectMemory { OOMScoreAdjust = lib.mkDefault 500; };
     };
+  relaySocketOf =
+    name:
+    lib.recursiveUpdate (units.socket "root" "${directory}/${name}.sock") {
+      description = "Terminals of ${name} in the browser, for the edge";
+      socketConfig.DirectoryMode = "0755";
+    };
+
+  # It is there while a terminal is open, and a little longer.
+  relayOf =
+    name:
+    lib.foldl' lib.recursiveUpdate (units.service name (hardening.relay name)) [
+      (units.onDemand relay name)
+      {
+        description = "Way from the edge to the terminals of ${name}";
+        serviceConfig = {
+          Type = "notify";
+          ExecStart = "${pkgs.systemd}/lib/systemd/systemd-socket-proxyd --exit-idle-time=10min --connections-max=512 ${socketPath name}";
+          # It has no business in any home.
+          WorkingDirectory = "/";
+          MemoryMax = "64M";
+          TasksMax = 16;
+        };
+      }
+    ];
 in
 {
   config = lib.mkIf (cfg.enable && web.enable) {
-    # ttyd makes its socket itself; the group comes from the directory, since the
-    # user is no member of it.
     services.agent-box.tmpfiles = [
-      "d /run/agent-box-terminal 0711 root root -"
+      "d ${directory} 0755 root root -"
     ]
-    ++ map (name: "d ${directory name} 2710 ${name} caddy -") web.users;
+    # Directories of users, in which ttyd once had its socket.
+    ++ map (name: "R ${directory}/${name} - - - - -") web.users;
 
+    systemd.sockets = units.perUser relay relaySocketOf;
     systemd.services = lib.mkMerge [
       (units.perUser "agent-box-terminal" serviceOf)
       (units.perUser "agent-box-terminal" cfg.inUserNetwork)
+      (units.perUser relay relayOf)
     ];
   };
 }

@@ -108,6 +108,22 @@ class Visitor:
         context.on("console", lambda message: self._heard(message.text))
         return context
 
+    @contextlib.contextmanager
+    def trusting(self, key: str, folder: Path) -> Iterator[BrowserContext]:
+        """Return a browser that trusts a certificate by the hash of its key, so that pages may do
+        all that they may on a box in the world. `folder` is where it keeps what it keeps.
+        """
+        context = self._browser.browser_type.launch_persistent_context(
+            folder,
+            executable_path=program(),
+            args=[*ARGUMENTS, str(running.rule), f"--ignore-certificate-errors-spki-list={key}"],
+        )
+        context.set_default_timeout(self.patience * 1000)
+        try:
+            yield context
+        finally:
+            context.close()
+
     def sign_in(self, page: Page, user: str, password: str | None = None, path: str = "/") -> None:
         """Open an address and sign in on the page that comes instead."""
         page.goto(self.origin + path)
@@ -249,7 +265,7 @@ class Running:
     def __init__(self) -> None:
         self.port = 0
         """Where the box was last reached; it finds the next one there without a new start."""
-        self._rule = ""
+        self.rule = ""
         self._browser: Browser | None = None
         self._stack = contextlib.ExitStack()
 
@@ -257,13 +273,13 @@ class Running:
         """Return a browser for which a rule says where the box is, started anew if need be."""
         from playwright.sync_api import sync_playwright
 
-        if self._browser is None or self._rule != rule or not self._browser.is_connected():
+        if self._browser is None or self.rule != rule or not self._browser.is_connected():
             self.close()
             playwright = self._stack.enter_context(sync_playwright())
             self._browser = playwright.chromium.launch(
                 executable_path=program(), args=[*ARGUMENTS, rule]
             )
-            self._rule = rule
+            self.rule = rule
             self._stack.callback(self._browser.close)
         return self._browser
 

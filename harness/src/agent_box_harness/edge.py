@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from agent_box_harness.errors import RequestFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agent_box_harness.box import Box
 
-CLIENT, CROWD = "edge_client.py", "edge_load.py"
+CLIENT, CROWD, LIAR = "edge_client.py", "edge_load.py", "lying_service.py"
 FOLDER = "/opt/agent-box-stub"
 
 PATIENCE = 20.0
@@ -116,7 +116,7 @@ class Edge:
         self._address, self._port = address, port
         if box.machine in _equipped:
             return
-        for name in (CLIENT, CROWD):
+        for name in (CLIENT, CROWD, LIAR):
             content = Path(__file__).with_name(name).read_bytes()
             box.machine.write_file(f"{FOLDER}/{name}", content, mode=0o755)
         _equipped.add(box.machine)
@@ -174,9 +174,14 @@ class Edge:
     @contextlib.contextmanager
     def as_with(self, settings: str) -> Iterator[None]:
         """Have the edge run with what other options of the module make (hosts/test.nix)."""
+        with self.changed(lambda _: self.box.read(f"/etc/agent-box/edges/{settings}.Caddyfile")):
+            yield
+
+    @contextlib.contextmanager
+    def changed(self, change: Callable[[str], str]) -> Iterator[None]:
+        """Have the edge run with what `change` makes of its file."""
         kept = self.box.read(_CADDYFILE)
-        other = self.box.read(f"/etc/agent-box/edges/{settings}.Caddyfile")
-        self._load(other)
+        self._load(change(kept))
         try:
             yield
         finally:

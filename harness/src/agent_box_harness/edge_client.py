@@ -4,7 +4,8 @@ Runs on the guest's own Python, so it uses the standard library alone. Requests 
 byte, because libraries would clean up the very addresses that scenarios try.
 
     {"do": "ask", "method", "target", "headers": [[name, value]], "body", "source",
-     "seconds", "bodies"}                              -> status, headers, body
+     "seconds", "bodies"}                              -> status, headers, body, and headers
+                                                       of what came before the answer (early)
     {"do": "open", "as", "target", "headers"}          a WebSocket to a terminal -> status
     {"do": "type", "as", "text"}
     {"do": "read", "as", "until", "seconds"}           -> text, closed (without "until": to the end)
@@ -81,11 +82,16 @@ class Browsers:
         with self.request(step, [["Connection", "close"]]) as connection:
             head, rest = read_head(connection)
             status, headers = parse_head(head)
+            early = []
+            while 100 <= status < 200 and status != 101:
+                early += headers
+                head, rest = read_head(connection, rest)
+                status, headers = parse_head(head)
             if HEAD_ONLY not in dict(headers).get("content-type", "") and status != 101:
                 while chunk := _receive(connection):
                     rest += chunk
         body = rest.decode("utf-8", "replace") if step.get("bodies", True) else ""
-        return {"status": status, "headers": headers, "body": body}
+        return {"status": status, "headers": headers, "body": body, "early": early}
 
     def ws(self, step: dict[str, Any]) -> dict[str, Any]:
         """Open the WebSocket of a terminal."""
@@ -211,9 +217,8 @@ def _receive(connection: socket.socket) -> bytes:
         return b""
 
 
-def read_head(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Read the head of an answer; return it, and what came with it of the body."""
-    data = b""
+def read_head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, bytes]:
+    """Read the head of an answer that begins with `data`; return it, and what came with it."""
     while b"\r\n\r\n" not in data:
         chunk = connection.recv(4096)
         if not chunk:

@@ -19,6 +19,7 @@ CEILINGS = {
     "agent-box-settings-alice.service": 1.2,
     "agent-box-webhook-alice.service": 0.4,
     "agent-box-terminal-alice.service": 2.7,  # the class of bob's sessions
+    "agent-box-relay-alice.service": 0.4,
     "agent-box-sites.service": 2.0,
     "agent-box-site-files-alice.service": 0.4,
     "agent-box-update.service": 2.3,  # sets the profile of the system, has systemd switch to it

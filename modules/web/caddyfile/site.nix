@@ -4,6 +4,19 @@
   web,
   routesOf,
 }:
+let
+  # Braces would be placeholders of Caddy's.
+  worker = builtins.replaceStrings [ "{" ] [ "\\{" ] (
+    lib.concatStrings [
+      "addEventListener(\"install\",()=>skipWaiting());"
+      "addEventListener(\"activate\",event=>event.waitUntil((async()=>{"
+      "await registration.unregister();"
+      "const pages=await clients.matchAll({type:\"window\"});"
+      "for(const page of pages)page.navigate(page.url).catch(()=>{});"
+      "})()));\n"
+    ]
+  );
+in
 ''
   https://${web.domain} {
   	import policy
@@ -28,6 +41,16 @@
   		request_header -X_Agent_Box_*
   		@upgrade header Upgrade *
   		request_header @upgrade X-Agent-Box-Upgrade websocket
+  		# A client names in it what is not to be handed on: here, what the gate judges by.
+  		request_header -Connection
+
+  		# The box has no service workers. Where a browser looks after one that a process of a
+  		# user once left in it, it gets one that ends itself.
+  		@worker header Service-Worker *
+  		handle @worker {
+  			header Content-Type "text/javascript; charset=utf-8"
+  			respond `${worker}` 200
+  		}
 
   		# No events: what is compressed is held back until there is enough of it.
   		encode {

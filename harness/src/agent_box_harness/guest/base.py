@@ -60,6 +60,11 @@ chroot "$root" sh -ec '
   ssh-keygen -A >/dev/null
   ldconfig
   printf "%s\\n" "$version" >kernel-version
+  ttyd --interface "$PWD/ttyd.sock" --debug 1 true & ttyd=$!
+  curl --silent --show-error --fail --retry 50 --retry-delay 1 --retry-all-errors \
+    --unix-socket ttyd.sock --output terminal.html http://localhost/
+  kill $ttyd
+  rm -f ttyd.sock
   chmod -R a+rX .
 '
 cd "$root"

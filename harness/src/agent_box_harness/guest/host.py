@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tempfile
 import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_box_harness.errors import BuildError
-from agent_box_harness.guest.storemap import substitute
+from agent_box_harness.guest.storemap import STORE_MAP, substitute
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent_box_harness.guest.layer import Layer
 
 PACKAGES = "/usr/lib/python3/dist-packages"
@@ -164,3 +166,28 @@ def install_runtime(layer: Layer, package: Path) -> None:
             f"import sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n",
             0o755,
         )
+
+
+def install_pages(layer: Layer, package: Path, rendered: Path, terminal: Path) -> None:
+    """Put the files that the edge serves itself on the layer; `terminal` is the page of ttyd."""
+    box = json.loads((rendered / "etc/agent-box/box.json").read_text())
+    if not box["web"]:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "pages"
+        command = [sys.executable, "-c", "from agent_box.web.pages import main; main()", str(made)]
+        command += ["--terminal", str(terminal), "--host", box["web"]["domain"]]
+        done = subprocess.run(
+            [*command, *box["web"]["users"]],
+            env={"PYTHONPATH": str(package / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise BuildError(f"the pages of the box cannot be made:\n{done.stderr}")
+        place = STORE_MAP["agent-box-pages"]
+        for path in sorted(made.rglob("*")):
+            target = f"{place}/{path.relative_to(made).as_posix()}"
+            if path.is_symlink():
+                layer.link(target, str(path.readlink()))
+            elif path.is_file():
+                layer.file(target, path.read_bytes())

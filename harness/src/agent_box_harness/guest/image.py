@@ -18,7 +18,12 @@ from agent_box_harness.guest import additions, cache
 from agent_box_harness.guest.base import build_agents, build_base
 from agent_box_harness.guest.compile import compile_runtime
 from agent_box_harness.guest.driver import write_start_script
-from agent_box_harness.guest.host import Accounts, install_rendered, install_runtime
+from agent_box_harness.guest.host import (
+    Accounts,
+    install_pages,
+    install_rendered,
+    install_runtime,
+)
 from agent_box_harness.guest.initrd import build_initrd
 from agent_box_harness.guest.layer import Layer
 from agent_box_harness.qemu import QemuMachine, accelerator
@@ -250,7 +255,9 @@ def build(
     layer = Layer()
     install_runtime(layer, checkout / "pkgs" / "agent-box")
     accounts = Accounts.read(base / "boot")
-    install_rendered(layer, checkout / "nixos-tests" / "rendered" / host, accounts)
+    rendered = checkout / "nixos-tests" / "rendered" / host
+    install_rendered(layer, rendered, accounts)
+    install_pages(layer, checkout / "pkgs" / "agent-box", rendered, base / "boot/terminal.html")
     public_key = _ssh_key().with_suffix(".pub").read_text()
     additions.add_guest_files(layer, host, public_key, agents=agents)
     key = cache.digest(layer.digest(), base.name, agents_entry.name if agents_entry else None)

@@ -28,6 +28,7 @@ _IN_USR = """
 STORE_MAP: dict[str, str] = {
     # our own
     "agent-box": "/usr",
+    "agent-box-pages": "/usr/share/agent-box-pages",
     # the agents
     "claude-code": f"{AGENTS_ROOT}/claude",
     "codex": f"{AGENTS_ROOT}/codex",

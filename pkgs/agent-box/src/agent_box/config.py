@@ -322,9 +322,13 @@ def load(path: Path | None = None) -> Box:
 
 def current_user(box: Box) -> User:
     """Return the box's user that owns this process, by uid and never by environment."""
+    return box.user(current_name())
+
+
+def current_name() -> str:
+    """Return the name of the account that owns this process."""
     uid = os.getuid()
     try:
-        name = pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        name = str(uid)
-    return box.user(name)
+        return str(uid)

@@ -230,7 +230,7 @@ class Running:
         return [line for line in text.splitlines() if "failed login" in line]
 
     def live(self) -> set[str]:
-        return {path.name for path in (self.runtime / "live").iterdir()}
+        return {path.name for path in (self.runtime / "live").rglob("*") if path.is_file()}
 
 
 def cookie(token: str) -> tuple[str, str]:

@@ -194,9 +194,10 @@ def test_logins_end_at_last(make: Make):
 
 def test_terminals_can_watch_their_login(gate: Running):
     token = gate.login().token
-    path = gate.runtime / "live" / login_id(gate, token)
+    path = gate.runtime / "live/alice" / login_id(gate, token)
     assert path.stat().st_mode & 0o777 == 0o444
     assert path.parent.stat().st_mode & 0o777 == 0o711
+    assert path.parent.parent.stat().st_mode & 0o777 == 0o711
 
 
 def test_a_user_of_the_past_has_no_login(gate: Running):

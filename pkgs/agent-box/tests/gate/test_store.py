@@ -117,12 +117,19 @@ def test_typed_codes_have_one_form(text):
 
 def test_live_files_follow(tmp_path: Path):
     live = Live(tmp_path / "live")
-    live.add("a")
-    live.add("a")
-    live.match(["b", "c"])
-    assert {path.name for path in live.directory.iterdir()} == {"b", "c"}
-    live.remove(["b", "nobody"])
-    assert {path.name for path in live.directory.iterdir()} == {"c"}
+
+    def there() -> set[str]:
+        files = (path for path in live.directory.rglob("*") if path.is_file())
+        return {path.relative_to(live.directory).as_posix() for path in files}
+
+    live.add("alice", "a")
+    live.add("alice", "a")
+    # What a version without directories of users has left.
+    (live.directory / "b").touch()
+    live.match([("alice", "b"), ("bob", "c"), ("bob", "d")])
+    assert there() == {"alice/b", "bob/c", "bob/d"}
+    live.remove(["b", "d", "nobody"])
+    assert there() == {"bob/c"}
 
 
 def test_unban_requests(tmp_path: Path):

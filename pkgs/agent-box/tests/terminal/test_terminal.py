@@ -31,10 +31,11 @@ class Stand:
         self.root = root
         self.live = root / "live"
         self.run_dir = root / "run"
-        for path in (self.live, self.run_dir, root / "home"):
-            path.mkdir(mode=0o700)
-        (self.live / LOGIN).touch()
         user = pwd.getpwuid(os.getuid()).pw_name
+        self.logins = self.live / user
+        for path in (self.live, self.logins, self.run_dir, root / "home"):
+            path.mkdir(mode=0o700)
+        (self.logins / LOGIN).touch()
         (root / "program").write_text(PROGRAM.format(str(SRC)))
         document = {
             "version": 1,
@@ -226,7 +227,7 @@ def test_says_why_there_is_nothing_to_show_and_looks_again(stand, name, said):
     terminal.text = ""
     os.write(terminal.descriptor, b"\x03\r")
     assert said in terminal.read("look again.")
-    (stand.live / LOGIN).unlink()
+    (stand.logins / LOGIN).unlink()
     assert "Your login has ended" in terminal.read()
     assert terminal.status() == 0
     assert stand.tmux("list-clients") == ""
@@ -274,13 +275,13 @@ def test_works_while_the_supervisor_is_down_and_starts_no_server(stand):
 
 
 def test_ends_with_its_login_and_not_with_another(stand):
-    (stand.live / ("a" * 32)).touch()
+    (stand.logins / ("a" * 32)).touch()
     stand.tmux("-f", "/dev/null", "new-session", "-d", "-s", "main", "sh")
     terminal, other = stand.open("main", LOGIN), stand.open("main", "a" * 32)
     terminal.read("[main]")
     other.read("[main]")
     began = time.monotonic()
-    (stand.live / LOGIN).unlink()
+    (stand.logins / LOGIN).unlink()
     assert "Your login has ended" in terminal.read()
     assert terminal.status() == 0
     assert time.monotonic() - began < 5

@@ -27,8 +27,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from agent_box import config, errors
+from agent_box.web import assets
 from agent_box.web.app import application
 from agent_box.web.uploads import Uploads
+
+TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 TERMINAL = """<!doctype html><html lang="en"><title>Terminal</title>
 <style>body{margin:0;background:#161614;color:#d8d6d0;font:13px/1.4 monospace;padding:8px}
@@ -265,10 +268,24 @@ class Front:
             await self._gate(scope, receive, send, path)
         elif path.startswith(f"/{self.user}/t/"):
             await _reply(send, 200, (TERMINAL % SCREEN).encode(), "text/html; charset=utf-8")
+        elif (page := self._page(path)) is not None:
+            await _reply(send, 200, *page)
         else:
             kept = [item for item in scope["headers"] if item[0] != b"x-agent-box-user"]
             scope["headers"] = [*kept, (b"x-agent-box-user", self.user.encode())]
             await self.app(scope, receive, send)
+
+    def _page(self, path: str) -> tuple[bytes, str] | None:
+        """Return what the edge has on its disk under an address."""
+        inner = path.removeprefix(f"/{self.user}/")
+        name = {"": "workspace", "settings/": "settings"}.get(inner)
+        if inner.startswith("downloads/") and inner.endswith("/"):
+            name = "downloads"
+        if name is not None:
+            return assets.page(self.user, "box.example", name), "text/html; charset=utf-8"
+        content = assets.files().get(inner.rpartition("/")[2]) if "assets/" in inner else None
+        kind = TYPES.get(inner.rpartition(".")[2], "text/plain")
+        return None if content is None else (content, kind)
 
     async def _gate(self, scope: Any, receive: Any, send: Any, path: str) -> None:
         body = (await receive()).get("body", b"")
@@ -312,6 +329,8 @@ class Front:
 
 async def _reply(send: Any, status: int, body: bytes, kind: str) -> None:
     headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    if kind == "text/html; charset=utf-8" and b"<script>" not in body:
+        headers.append((b"content-security-policy", b"default-src 'self'"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -408,6 +408,29 @@ def test_settings(page, stand):
     assert waiting.value.suggested_filename == "coverage.txt"
 
 
+def test_downloads(page, stand):
+    name = "a <b>bold & é.txt"
+    inner = stand.home / "downloads/more"
+    inner.mkdir()
+    (inner / name).write_text("x" * 3000)
+    here = page("downloads/")
+    here.get_by_role("rowheader", name="coverage.txt").wait_for()
+    assert (
+        here.get_by_role("link", name="View coverage.txt").get_attribute("href").endswith("?view")
+    )
+    here.get_by_role("link", name="more/").click()
+    row = here.get_by_role("row").filter(has_text=name)
+    row.get_by_text("2.9 KiB").wait_for()
+    assert here.get_by_text("~/downloads/more").is_visible()
+    with here.expect_download() as waiting:
+        row.get_by_role("link", name=name, exact=True).click()
+    assert Path(waiting.value.path()).read_text() == "x" * 3000
+    here.get_by_role("link", name="Up one directory").click()
+    here.get_by_role("rowheader", name="report.pdf").wait_for()
+    here = page("downloads/none/")
+    here.get_by_role("alert").get_by_text("There is no such file").wait_for()
+
+
 def test_webhooks(page, stand):
     directory = state_dir(stand.home)
     directory.mkdir(parents=True)

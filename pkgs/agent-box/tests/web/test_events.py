@@ -73,7 +73,8 @@ def test_a_supervisor_that_goes_and_comes(web, stream):
 
 def test_a_stream_ends_with_its_login(web, stream, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_BOX_LIVE", str(tmp_path))
-    login = tmp_path / ("a" * 22)
+    login = tmp_path / web.stand.user / ("a" * 22)
+    login.parent.mkdir()
     login.touch()
     opened = stream(login=login.name)
     opened.wait("snapshot")

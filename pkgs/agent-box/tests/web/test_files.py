@@ -15,20 +15,23 @@ def downloads(web):
     return path
 
 
-def test_the_index(web, downloads):
-    assert "Nothing here yet" in web.get("downloads/").text
+def test_the_list(web, downloads):
+    assert web.get("api/downloads").json() == {"entries": []}
     (downloads / "a <b>&.txt").write_text("x" * 3000)
     (downloads / ".hidden").write_text("x")
     (downloads / "more").mkdir()
     (downloads / "more/é.bin").write_bytes(b"y")
-    page = web.get("downloads/").text
-    assert "a &lt;b&gt;&amp;.txt" in page
-    assert "2.9 KiB" in page
-    assert "hidden" not in page.replace('class="hidden"', "")
+    found = {entry["name"]: entry for entry in web.get("api/downloads").json()["entries"]}
+    assert found.keys() == {"a <b>&.txt", "more"}
+    assert found["a <b>&.txt"]["size"] == 3000
+    assert found["more"]["directory"]
+    inner = web.get("api/downloads/more/").json()["entries"]
+    assert [entry["name"] for entry in inner] == ["é.bin"]
     assert web.get("downloads/more/%C3%A9.bin").content == b"y"
     assert web.get("downloads/more", allow_redirects=False).headers["location"].endswith("/more/")
     assert web.get("downloads/.hidden").status_code == 404
-    assert web.get("downloads/none/").status_code == 404
+    for path in ("api/downloads/none/", "api/downloads/more", "api/downloads/../"):
+        assert web.get(path).status_code == 404, path
 
 
 @pytest.mark.parametrize("name", ["evil.html", "x.svg", "x.xhtml", "x.js", "x.pdf", "noending"])
@@ -64,7 +67,7 @@ def test_no_link_is_followed(web, downloads):
     for path in (
         "passwd",
         "near",
-        "dir/",
+        "dir",
         "dir/inner",
         "pipe",
         "sock",
@@ -75,13 +78,14 @@ def test_no_link_is_followed(web, downloads):
         "a%00b",
     ):
         assert web.raw(f"/{web.stand.user}/downloads/{path}").split()[1] == b"404", path
+    assert web.get("api/downloads/dir/").status_code == 404
     listed = [entry["name"] for entry in web.get("api/downloads").json()["entries"]]
     assert listed == []
 
 
 def test_downloads_itself_a_link(web):
     (web.home / "downloads").symlink_to("/etc")
-    assert "passwd" not in web.get("downloads/").text
+    assert "passwd" not in web.get("api/downloads").text
     assert web.get("downloads/passwd").status_code == 404
 
 

@@ -94,7 +94,7 @@ def test_a_box_without_web_still_answers_its_user(service, stand):
     document["web"] = None
     service.config.write_text(json.dumps(document))
     service.start(idle=60)
-    with service.open("") as link:
+    with service.open("api/agents") as link:
         assert b" 200 " in link.recv(65536).splitlines()[0]
 
 
@@ -105,7 +105,7 @@ def test_it_tells_its_addresses_and_serves_nothing(service):
     lines = told.stdout.splitlines()
     assert len(lines) == len(set(lines)) > 40
     user = service.user
-    for line in (f"GET /{user}/", f"HEAD /{user}/api/partial-uploads/{{id}}"):
+    for line in (f"GET /{user}/events", f"HEAD /{user}/api/partial-uploads/{{id}}"):
         assert line in lines
     assert f"HEAD /{user}/" not in lines
 
@@ -118,3 +118,13 @@ def _cpu(pid: int) -> int:
 def _pss(pid: int) -> int:
     rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+
+
+def test_it_has_no_pages(service):
+    """What a browser shows and runs is the edge's: see pages.py."""
+    service.start(idle=60)
+    for path in ("", "settings/", "downloads/", "assets/current/core.js", "nothing"):
+        with service.open(path) as link:
+            head, _, body = link.recv(65536).partition(b"\r\n\r\n")
+            assert b" 404 " in head.splitlines()[0], path
+            assert json.loads(body)["error"]["code"] == "not_found"

@@ -204,7 +204,7 @@ class Gate:
     def start(self) -> None:
         """Bring the files of the logins in line with the store."""
         self.live.remove(self.store.expire(self.users))
-        self.live.match(login.id for login in self.store.logins())
+        self.live.match((login.user, login.id) for login in self.store.logins())
 
     async def keep_house(self) -> None:
         """End logins when their time has come and write last uses, for ever."""
@@ -265,7 +265,7 @@ class Gate:
             device=client.device,
             address=str(client.address),
         )
-        self.live.add(login.id)
+        self.live.add(user, login.id)
         self.live.remove(self.store.add(login))
         self._wake.set()
         return login

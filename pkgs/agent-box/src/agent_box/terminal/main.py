@@ -23,7 +23,7 @@ from agent_box.errors import AgentBoxError, ConflictError, NotFoundError
 from agent_box.terminal import watch
 
 LIVE = Path("/run/agent-box-gate/live")
-"""A file for each login that lives; `AGENT_BOX_LIVE` overrides it."""
+"""A file for each login that lives, by user; `AGENT_BOX_LIVE` overrides it."""
 
 FEATURES = "256,RGB,clipboard,focus,hyperlinks,mouse,title"
 """What the terminal of ttyd's page can do, which its name alone does not tell tmux."""
@@ -63,7 +63,7 @@ class Final(Refusal):
 def main() -> None:
     """Attach, or explain."""
     try:
-        name, live, begin = _arguments(sys.argv[1:])
+        name, live, begin = _arguments(sys.argv[1:], config.current_name())
     except Final as refused:
         print(f"\n  {refused}\n", flush=True)
         return
@@ -86,14 +86,15 @@ def main() -> None:
     watch.become(pid, live)
 
 
-def _arguments(given: list[str]) -> tuple[str, Path, bool]:
+def _arguments(given: list[str], user: str) -> tuple[str, Path, bool]:
     begin = given[2:] == [_START]
     if len(given) != 2 + begin or not _LOGIN.fullmatch(given[1]):
         raise Final("This terminal was opened without saying which session it is for.")
     name, login = given[:2]
     if not naming.is_valid(name):
         raise Final("There is no session of that name.")
-    live = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / login
+    # Whoever the login belongs to: it counts for this user's terminals only if it is theirs.
+    live = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / user / login
     if not live.exists():
         raise Final(watch.ENDED)
     return name, live, begin

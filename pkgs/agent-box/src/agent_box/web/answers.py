@@ -14,13 +14,6 @@ from agent_box.errors import AgentBoxError, ConflictError, NotFoundError, UsageE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; frame-src 'self';"
-    " connect-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self';"
-    " frame-ancestors 'self'"
-)
-"""The Content-Security-Policy of the pages."""
-
 SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; media-src 'self'"
 """The policy of the user's own files: whatever they contain, nothing of it runs."""
 

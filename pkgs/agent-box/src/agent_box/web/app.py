@@ -1,4 +1,8 @@
-"""The application: routes, errors, pages."""
+"""The application: routes, errors, the stream of events.
+
+It answers with data alone. Pages and scripts are files that the edge serves, so that no process of
+a user has a say in what runs on the origin of the box.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING
 from asyncinotify import Inotify, Mask
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agent_box.errors import AgentBoxError
@@ -22,9 +26,8 @@ from agent_box.registry import is_uuid
 from agent_box.sites import results
 from agent_box.subscriptions.place import state_dir
 from agent_box.update import status
-from agent_box.web import answers, assets
+from agent_box.web import answers
 from agent_box.web.api import Api
-from agent_box.web.assets import Markup
 from agent_box.web.connections import Connections
 from agent_box.web.events import MAX_STREAMS, Feed
 from agent_box.web.facts import Facts
@@ -47,39 +50,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIVE = Path("/run/agent-box-gate/live")
-"""A file for each login that lives; `AGENT_BOX_LIVE` overrides it."""
+"""A file for each login that lives, by user; `AGENT_BOX_LIVE` overrides it."""
 
 _LOGIN = re.compile(r"[A-Za-z0-9_-]{16,128}")
-_FOREVER = "private, max-age=31536000, immutable"
-_HTML = "text/html; charset=utf-8"
 _WRITTEN = Mask.MOVED_TO | Mask.CLOSE_WRITE | Mask.DELETE | Mask.MOVED_FROM
 
 
-class Pages:
-    """The pages, static files and the event stream of one user."""
+class Events:
+    """The event stream of one user."""
 
-    def __init__(self, box: Box, user: User, feed: Feed) -> None:
+    def __init__(self, user: User, feed: Feed) -> None:
         self._user = user
         self._feed = feed
-        self._host = host(box)
-
-    async def workspace(self, _: Request) -> Response:
-        """Answer with the workspace."""
-        return self._page("Workspace", "workspace")
-
-    async def settings(self, _: Request) -> Response:
-        """Answer with the settings."""
-        return self._page("Settings", "settings")
-
-    async def asset(self, request: Request) -> Response:
-        """Answer with a static file, to be kept forever under this address."""
-        found = assets.files().get(request.path_params["file"])
-        if found is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND)
-        current = request.path_params["version"] == assets.version()
-        # A page of before an update gets what there is, and must not keep it.
-        headers = {"cache-control": _FOREVER if current else "no-store"}
-        return answers.answer(HTTPStatus.OK, *found, headers)
 
     async def events(self, request: Request) -> Response:
         """Stream the state."""
@@ -89,7 +71,7 @@ class Pages:
             )
         login = request.headers.get("x-agent-box-login", "")
         return StreamingResponse(
-            self._feed.stream(request.headers.get("last-event-id"), _alive(login)),
+            self._feed.stream(request.headers.get("last-event-id"), _alive(self._user.name, login)),
             headers={
                 **answers.ALWAYS,
                 "content-type": "text/event-stream; charset=utf-8",
@@ -98,30 +80,13 @@ class Pages:
             },
         )
 
-    async def slash(self, request: Request) -> Response:
-        """Send a browser to the page that it means."""
-        return RedirectResponse(request.url.path + "/", HTTPStatus.TEMPORARY_REDIRECT)
 
-    def _page(self, title: str, name: str) -> Response:
-        user = self._user.name
-        icon = Markup(f"/{user}/assets/{assets.version()}/icon.svg")
-        body = assets.fill(f"{name}.html", user=user, host=self._host, icon=icon)
-        content = assets.page(user, self._host, title, f"{name}.js", body)
-        headers = {"content-security-policy": answers.POLICY}
-        return answers.answer(HTTPStatus.OK, content, _HTML, headers)
-
-
-def _alive(login: str) -> Callable[[], bool]:
-    """Return what tells whether `login` still lives; without the gate's word, it does."""
-    if not _LOGIN.fullmatch(login):
+def _alive(user: str, login: str) -> Callable[[], bool]:
+    """Return what tells whether `login` of `user` still lives; without the gate's word, it does."""
+    directory = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / user
+    if not _LOGIN.fullmatch(login) or not directory.is_dir():
         return lambda: True
-    path = Path(os.environ.get("AGENT_BOX_LIVE") or LIVE) / login
-    return path.exists if path.exists() else lambda: True
-
-
-def host(box: Box) -> str:
-    """Return how the box is called on its pages."""
-    return box.web.domain if box.web else (box.host_label or "agent-box")
+    return (directory / login).exists
 
 
 def application(box: Box, user: User, uploads: Uploads | None = None) -> Guard:
@@ -130,10 +95,10 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> Guard:
     link = Link(user)
     feed = Feed(link, order)
     feed.watch(lambda: _watch(user, feed))
-    pages = Pages(box, user, feed)
+    events = Events(user, feed)
     api = Api(box, user, link, feed, order, Facts(box, user))
     uploads = uploads or Uploads(user.home)
-    transfer = Transfer(user, host(box), uploads)
+    transfer = Transfer(user, uploads)
     tus = Tus(user.name, uploads)
     sites = Sites(box, user)
     hooks = Hooks(box, user, link)
@@ -151,14 +116,8 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> Guard:
 
     app = Starlette(
         routes=[
-            Route(base, pages.slash, methods=["GET"]),
-            Route(f"{base}/", pages.workspace, methods=["GET"]),
-            Route(f"{base}/settings", pages.slash, methods=["GET"]),
-            Route(f"{base}/settings/", pages.settings, methods=["GET"]),
-            Route(f"{base}/assets/{{version}}/{{file}}", pages.asset, methods=["GET"]),
-            Route(f"{base}/events", pages.events, methods=["GET"]),
-            Route(f"{base}/downloads", pages.slash, methods=["GET"]),
-            Route(f"{base}/downloads/{{path:path}}", transfer.downloads, methods=["GET"]),
+            Route(f"{base}/events", events.events, methods=["GET"]),
+            Route(f"{base}/downloads/{{path:path}}", transfer.download, methods=["GET"]),
             Route(f"{base}/api/sessions", api.sessions, methods=["GET"]),
             Route(f"{base}/api/sessions", api.add, methods=["POST"]),
             Route(f"{base}/api/restart-all", api.restart_all, methods=["POST"]),
@@ -183,7 +142,8 @@ def application(box: Box, user: User, uploads: Uploads | None = None) -> Guard:
             Route(f"{base}/api/webhooks/unsubscribe", hooks.unsubscribe, methods=["POST"]),
             Route(f"{base}/api/update", updates.show, methods=["GET"]),
             Route(f"{base}/api/update", updates.start, methods=["POST"]),
-            Route(f"{base}/api/downloads", transfer.downloads_list, methods=["GET"]),
+            Route(f"{base}/api/downloads", transfer.downloads, methods=["GET"]),
+            Route(f"{base}/api/downloads/{{path:path}}", transfer.downloads, methods=["GET"]),
             Route(
                 f"{base}/api/downloads/{{path:path}}", transfer.remove_download, methods=["DELETE"]
             ),
@@ -246,18 +206,17 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, AgentBoxError)  # noqa: S101 - what it is registered for
     if not isinstance(error, answers.Refusal) and error.code == "internal":
         log.error("%s %s: %s", request.method, request.url.path, error)
-    answer = answers.refusal(error)
-    return _for_people(request, answer, str(error))
+    return answers.refusal(error)
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
     code = "not_found" if error.status_code == HTTPStatus.NOT_FOUND else "usage"
     text = "There is no such page" if code == "not_found" else error.detail
     answer = answers.failure(error.status_code, code, text)
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
-    return _for_people(request, answer, text)
+    return answer
 
 
 async def _broken(request: Request, error: Exception) -> Response:
@@ -265,18 +224,4 @@ async def _broken(request: Request, error: Exception) -> Response:
     text = "Something failed on the box"
     if isinstance(error, OSError) and error.strerror:
         text = f"{text}: {error.strerror}"
-    answer = answers.failure(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", text)
-    return _for_people(request, answer, text)
-
-
-def _for_people(request: Request, answer: Response, text: str) -> Response:
-    """Return `answer` as a page where a browser opens it as one."""
-    wants = "text/html" in request.headers.get("accept", "")
-    if not wants or request.method not in ("GET", "HEAD"):
-        return answer
-    user = request.url.path.split("/")[1]
-    title = "Not found" if answer.status_code == 404 else "Not possible"
-    body = assets.fill("message.html", user=user, title=title, text=answers.sentence(text))
-    content = assets.page(user, "agent-box", title, None, body)
-    headers = {"content-security-policy": answers.POLICY}
-    return answers.answer(answer.status_code, content, _HTML, headers)
+    return answers.failure(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", text)
