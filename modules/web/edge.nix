@@ -134,6 +134,12 @@ in
         RuntimeDirectory = "caddy";
         RuntimeDirectoryMode = "0700";
         LimitNOFILE = 1048576;
+        # Caddy keeps its heap below that by itself. What strangers hold open beyond it costs
+        # the connections, and not the box.
+        MemoryMax = "25%";
+        # A line for each request: strangers must not replace all else in the journal.
+        LogRateLimitIntervalSec = "1min";
+        LogRateLimitBurst = 1000;
       };
     };
 

@@ -7,6 +7,7 @@
 }:
 let
   headers = import ./headers.nix { inherit lib pkgs; };
+  patience = import ./patience.nix { inherit lib pkgs; };
   routesOf = import ./routes.nix {
     inherit lib webhook;
     terminalPolicy = headers.terminal;
@@ -17,6 +18,7 @@ let
   others = ''
     https:// {
     	import policy
+    	import patience-with-strangers
     	respond "This is not the address of this box.
     " 421
     }
@@ -25,11 +27,13 @@ let
   plain = ''
     http://${web.domain} {
     	import policy
+    	import patience-with-strangers
     	redir https://${web.domain}{http.request.uri} 308
     }
 
     http:// {
     	import policy
+    	import patience-with-strangers
     	respond "This is not the address of this box.
     " 421
     }
@@ -42,9 +46,16 @@ in
   text = lib.concatStringsSep "\n" (
     [
       (import ./global.nix { inherit lib web; })
-      (headers.text + "\n" + import ./snippets.nix)
+      (headers.text + "\n" + patience + "\n" + import ./snippets.nix)
       (import ./errors.nix)
-      (import ./site.nix { inherit lib web routesOf; })
+      (import ./site.nix {
+        inherit
+          lib
+          web
+          webhook
+          routesOf
+          ;
+      })
       others
     ]
     ++ lib.optional web.redirectHttp plain

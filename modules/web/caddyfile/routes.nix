@@ -20,6 +20,8 @@ lib.optionalString webhook ''
   				uri strip_prefix /${user}/webhook
   				import backend
   				reverse_proxy unix//run/agent-box-webhook/${user}.sock {
+  					# Nearly all deliveries are whole before the receiver hears of them.
+  					request_buffers 64KiB
   					import of-a-user
   				}
   			}

@@ -2,12 +2,13 @@
 {
   lib,
   web,
+  webhook,
   routesOf,
 }:
 ''
   https://${web.domain} {
   	import policy
-  	log {
+  	log box {
   		output stderr
   		format filter {
   			wrap json
@@ -23,6 +24,19 @@
 
   	# In this very order: Caddy would sort directives outside of a route.
   	route {
+  		import patience-with-strangers
+
+  		# Only the beginning of a cookie names a file (pkgs/agent-box/src/agent_box/gate/known.py).
+  		vars gate gate
+  		@cookie header_regexp cookie Cookie (?:^|;\s*)__Host-agent_box=([A-Za-z0-9_-]{16})[A-Za-z0-9_-]{27}(?:;|$)
+  		route @cookie {
+  			@known file {
+  				root /run/agent-box-gate/known
+  				try_files /{re.cookie.1}
+  			}
+  			vars @known gate known
+  		}
+
   		# What only we may say.
   		request_header -X-Agent-Box-*
   		request_header -X_Agent_Box_*
@@ -73,6 +87,14 @@
   		}
 
   ${lib.concatMapStringsSep "\n" routesOf web.users}
+  ${lib.optionalString webhook ''
+    		# What a receiver answers where there is no such sender, for names that nobody has.
+    		@no-receiver vars_regexp {http.request.uri} ^/[A-Za-z0-9_-][A-Za-z0-9._-]*/webhook(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?([?].*)?$
+    		handle @no-receiver {
+    			respond "unknown source" 404
+    		}
+
+  ''}
   		handle {
   			route {
   				import signed-in ""
@@ -82,6 +104,8 @@
   	}
 
   	handle_errors {
+  		# In the line of the request itself, in place of one more (global.nix).
+  		log_append error {err.message}
   		import policy
   		import errors
   	}

@@ -1,12 +1,16 @@
 # How the edge reaches the gate and services of users. Caddy snippets.
 let
-  gate = "unix//run/agent-box-gate/gate.sock";
+  # Strangers are asked about at one socket, and at another those whose cookie the gate knows:
+  # so they wait for no stranger.
+  gate = "unix//run/agent-box-gate/{vars.gate}.sock";
 in
 ''
   # How the gate is reached. It must never take a request for a WebSocket.
   (gate) {
   	header_up -Connection
   	header_up -Upgrade
+  	# Whole before the gate hears of it; no body is larger.
+  	request_buffers 17KiB
   	transport http {
   		dial_timeout 2s
   		response_header_timeout 30s
@@ -23,6 +27,7 @@ in
   		header_up X-Agent-Box-Owner {args[0]}
   		import gate
   	}
+  	import patience-with-users
   }
 
   # Pages that the gate answers itself, with the credentials that it needs to.
