@@ -94,6 +94,14 @@ in
 
     environment.etc."caddy/Caddyfile".text = web.caddyfile;
 
+    # Another version of Caddy may know another language. That has to stop an update before
+    # it begins, and not the edge.
+    system.checks = [
+      (pkgs.runCommand "agent-box-caddyfile" { } ''
+        ${pkgs.caddy}/bin/caddy adapt --adapter caddyfile --config ${pkgs.writeText "Caddyfile" web.caddyfile} >$out
+      '')
+    ];
+
     users.users.caddy = {
       isSystemUser = true;
       group = "caddy";

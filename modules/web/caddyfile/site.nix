@@ -93,7 +93,6 @@
     		handle @no-receiver {
     			respond "unknown source" 404
     		}
-
   ''}
   		handle {
   			route {
