@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.limit(240), pytest.mark.renewed("module")]
 
-SECONDS = 14.0
-"""For which strangers hold what they have."""
+SECONDS = 40.0
+"""For which strangers hold what they have, and begin anew what the edge ends."""
 WAIT = 500.0
 """Milliseconds in which 99 of 100 requests of who is signed in are answered meanwhile."""
-AT_ONCE = 5.0
-"""Seconds that a sign-in or a delivery takes meanwhile; less than strangers hold what they have."""
 GROWTH = 256.0
 """MB by which the edge may grow."""
 
@@ -48,17 +46,21 @@ class Strangers:
     def begin(self, name: str, path: str, **job: Any) -> None:
         """Have them hold requests in the background."""
         job = {"do": "hold", "path": path, "connections": 8, "streams": 230, "body": 0,
-               "declared": 100, "seconds": SECONDS * self.box.machine.time_factor,
+               "declared": 100, "seconds": SECONDS, "done": f"/tmp/{name}.done",
                **job}  # fmt: skip
         command = self.job(**job)
         self.box.succeed(
-            f"rm -f /tmp/{name}.out; ({command}) </dev/null >/tmp/{name}.tmp 2>&1 "
+            f"rm -f /tmp/{name}.out /tmp/{name}.done; ({command}) </dev/null >/tmp/{name}.tmp 2>&1 "
             f"&& mv /tmp/{name}.tmp /tmp/{name}.out &"
         )
 
+    def hold(self, name: str) -> bool:
+        """Tell whether they have not let go yet."""
+        return self.box.run(f"test -e /tmp/{name}.done").rc != 0
+
     def end(self, name: str) -> dict[str, Any]:
         """Wait for the end of it."""
-        self.box.wait_until_succeeds(f"test -e /tmp/{name}.out", timeout=60)
+        self.box.wait_until_succeeds(f"test -e /tmp/{name}.out", timeout=90)
         found: dict[str, Any] = json.loads(self.box.read(f"/tmp/{name}.out"))
         return found
 
@@ -107,7 +109,7 @@ def test_held_requests(edge: Edge, many: Strangers, measured: Callable[[str, flo
     began = time.monotonic()
     assert edge.sign_in("bob")
     measured("sign-in of bob meanwhile, s", time.monotonic() - began)
-    assert time.monotonic() - began < AT_ONCE * factor
+    assert many.hold("held")
     statuses, milliseconds = repeated(edge, 200, cookie)
     assert statuses == {200}
     late = web_figures.percentile(milliseconds, 0.99)
@@ -129,7 +131,7 @@ def test_quick_requests(
     cookie that looks like one.
     """
     cookie = edge.sign_in("alice")
-    many.begin("quick", "/alice/api/sessions", declared=0, streams=100)
+    many.begin("quick", "/alice/api/sessions", declared=0, streams=100, seconds=15)
     edge.box.succeed("sleep 1")
     statuses, milliseconds = repeated(edge, 100, cookie)
     many.end("quick")
@@ -170,18 +172,18 @@ def test_deliveries(edge: Edge, many: Strangers) -> None:
     sender = Sender(box, "alice")
     sender.set_up()
     small, large = issue(1), {**issue(2), "more": "x" * 300_000}
-    many.begin("small", "/alice/webhook/github")
-    many.begin("large", "/alice/webhook/github", connections=4, declared=10**7, body=16_000)
+    path = "/alice/webhook/github"
+    many.begin("small", path)
+    many.begin("large", path, connections=24, streams=0, declared=10**7, body=70_000)
     box.succeed("sleep 2")
-    asks = [sender.ask({**small, "again": number}, "issues") for number in range(20)]
-    # At once, and not when strangers have let go.
-    began = time.monotonic()
-    assert [each.status for each in edge.ask(asks[:1])] == [200]
-    assert time.monotonic() - began < AT_ONCE * web_figures.patience(box)
-    assert [each.status for each in edge.ask(asks[1:], timeout=60)] == [200] * 19
-    assert edge.ask([sender.ask(large, "issues")])[0].status == 200
+    asks = [sender.ask({**small, "again": number}, "issues") for number in range(9)]
+    big = sender.ask(large, "issues")
+    asks.append(Ask(big.target, big.method, big.headers, big.body, source="127.0.9.9"))
+    assert [each.status for each in edge.ask(asks, timeout=60)] == [200] * 10
+    assert many.hold("small")
     many.end("small")
-    many.end("large")
+    # One address has a few places for bodies that are not whole; the others hear of it at once.
+    assert many.end("large")["answered"] >= 24 - 8
 
 
 def test_leaving(edge: Edge, many: Strangers, measured: Callable[[str, float], None]) -> None:
@@ -272,10 +274,11 @@ def test_hanging(edge: Edge) -> None:
         " link.settimeout(max(.1,end-time.time()))\n"
         " try:\n"
         "  while link.recv(4096): pass\n"
-        " except TimeoutError: raise\n"
+        " except TimeoutError: print('hangs', links.index(link))\n"
         " except OSError: pass\n"
-        "print('gone')\n"
+        "print('done')\n"
     ).replace("FACTOR", str(box.machine.time_factor))
     began = time.monotonic()
-    assert "gone" in box.succeed(f"python3 -c {shlex.quote(script)}", timeout=90)
+    told = box.succeed(f"python3 -c {shlex.quote(script)}", timeout=90)
+    assert told.split() == ["done"]
     assert time.monotonic() - began < 45 * box.machine.time_factor

@@ -3,8 +3,9 @@
 Runs on the guest's own Python, with the standard library alone. Takes one job from standard input:
 
     {"do": "hold", "domain", "address", "path", "connections", "streams", "body", "declared",
-     "seconds"}   HTTP/2 connections with so many requests each whose bodies never end; whatever the
-                  edge ends is begun anew
+     "seconds", "done"}   HTTP/2 connections with so many requests each whose bodies never end; what
+                          the edge ends is begun anew. The file "done" tells that they let go now.
+                          With 0 streams each is a request of HTTP/1.1
     {"do": "leave", "domain", "address", "paths", "times"}   hangs up in the midst of everything
 
 and tells what came of it: requests, statuses; or the number of connections.
@@ -21,6 +22,7 @@ import struct
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 DATA, HEADERS, RST, SETTINGS, PING = 0, 1, 3, 4, 6
@@ -84,7 +86,10 @@ class Holder:
         """Hold requests until the end, on a new connection whenever one is ended."""
         while time.monotonic() < self.end:
             try:
-                self.hold()
+                if self.job["streams"]:
+                    self.hold()
+                else:
+                    self.hold_one()
             except OSError:
                 self.next, self.open = 1, 0
                 time.sleep(0.2)
@@ -105,6 +110,27 @@ class Holder:
                 if not chunk:
                     raise OSError("hung up")
                 rest = self.take(link, rest + chunk)
+            self.let_go()
+
+    def hold_one(self) -> None:
+        """Hold one request of HTTP/1.1."""
+        job = self.job
+        head = HEAD.format(path=job["path"], domain=job["domain"], kind=KIND)
+        head = head.replace("Length: 100", f"Length: {job['declared']}")
+        with connect(job, "http/1.1") as link:
+            self.requests += 1
+            link.sendall(f"{head}\r\n".encode() + b"x" * job["body"])
+            link.settimeout(max(0.05, self.end - time.monotonic()))
+            with contextlib.suppress(TimeoutError):
+                if link.recv(65536):
+                    self.statuses["answered"] += 1
+                    # Once is enough, to see what one is told.
+                    time.sleep(max(0.0, self.end - time.monotonic()))
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Tell that it is over, before anybody else has something of that."""
+        Path(self.job["done"]).touch()
 
     def take(self, link: ssl.SSLSocket, data: bytes) -> bytes:
         """Take what the edge says; return what is incomplete."""
