@@ -11,7 +11,7 @@ let
     name: options:
     lib.nameValuePair "agent-box/edges/${name}.Caddyfile" {
       text = import ../modules/web/caddyfile {
-        inherit lib;
+        inherit lib pkgs;
         web = config.services.agent-box.web // options;
         webhook = config.services.agent-box.webhook.enable;
       };

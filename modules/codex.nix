@@ -44,7 +44,10 @@ let
   pathOf = name: _: {
     description = "Sessions of ${name} that refer to the codex app-server";
     wantedBy = [ "multi-user.target" ];
-    pathConfig.DirectoryNotEmpty = "/run/${references name}";
+    pathConfig = {
+      DirectoryNotEmpty = "/run/${references name}";
+      TriggerLimitIntervalSec = 0;
+    };
   };
 
   perUser =

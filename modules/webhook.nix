@@ -76,6 +76,8 @@ let
           WatchdogSignal = "SIGKILL";
           MemoryMax = "512M";
           TasksMax = 64;
+          LogRateLimitIntervalSec = "30s";
+          LogRateLimitBurst = 300;
         };
       }
     ];

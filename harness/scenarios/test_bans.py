@@ -218,6 +218,61 @@ def test_forged(edge: Edge, out: Outside) -> None:
     assert told.splitlines().count(f"agent-box-gate: failed login from {guesser}") == 5
 
 
+def wish(edge: Edge, cookie: str, address: str) -> Ask:
+    headers = page_headers(edge, with_cookie(cookie))
+    return Ask("/gate/unban", "POST", headers, json.dumps({"address": address}))
+
+
+def test_many_wishes(edge: Edge, out: Outside) -> None:
+    """Whoever wishes again and again stops nothing: alice's ban is lifted all the same. bob sees
+    and lifts none that guesses at her password led to; and each is told what came of it.
+    """
+    box, address = edge.box, HOSTS[2]
+    cookie, other = edge.sign_in("alice"), edge.sign_in("bob")
+    # As quickly as the helper takes them.
+    folder = "/run/agent-box-bans/wishes"
+    box.run(
+        f"for n in 0 1 2 3 4 5 6 7 8 9; do touch {folder}/c633640$n; "
+        "systemctl start agent-box-gate-unban.service; done",
+        timeout=60,
+    )
+    assert out.statuses(address, *wrong(edge, 5)) == [401] * 5
+    out.wait_banned(address)
+    box.wait_for("the list", lambda: shown(edge, cookie) == [address], timeout=20)
+    assert shown(edge, other) == []
+    (refused,) = edge.ask([wish(edge, other, address)])
+    assert (refused.status, json.loads(refused.body)["error"]["code"]) == (409, "conflict")
+    assert out.banned() == {address}
+    (answer,) = edge.ask([wish(edge, cookie, address)])
+    assert json.loads(answer.body) == {"address": address, "failures": 5, "banned": False}
+    assert out.banned() == set()
+    assert not out.is_cut_off(address)
+    assert box.succeed("systemctl --failed --no-legend --plain") == ""
+
+
+@pytest.mark.usefixtures("out")
+def test_connections(edge: Edge) -> None:
+    """One address, or one /64, has so many connections at a time, and others theirs."""
+    script = (
+        "import socket,sys\nkept=[]\nfull=0\n"
+        "for n in range(160):\n"
+        " try: kept.append(socket.create_connection((sys.argv[1],443),3,(sys.argv[2+n%2],0)))\n"
+        " except OSError: full+=1\n"
+        "print(len(kept),full,flush=True)\n"
+        "try: socket.create_connection((sys.argv[1],443),3,(sys.argv[4],0)); print('other')\n"
+        "except OSError: print('nobody')\n"
+    )
+    for box, one, two, other in (
+        (BOX4, HOSTS[0], HOSTS[0], HOSTS[1]),
+        (BOX6, NEIGHBOURS[0], NEIGHBOURS[1], STRANGER),
+    ):
+        told = edge.box.succeed(
+            f"ip netns exec out python3 -c {shlex.quote(script)} {box} {one} {two} {other}",
+            timeout=60,
+        )
+        assert told.split() == ["128", "32", "other"]
+
+
 def test_damaged_journal(edge: Edge, out: Outside) -> None:
     """A journal of some user that cannot be read, as one is left by a full disk or while it is
     being made, is nobody's shield.

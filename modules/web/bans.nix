@@ -107,7 +107,11 @@ in
       '';
     };
 
-    services.agent-box.tmpfiles = [ "d /run/agent-box-bans 0755 root root -" ];
+    services.agent-box.tmpfiles = [
+      "d /run/agent-box-bans 0755 root root -"
+      # Below a directory of root's, so that nobody puts a link in its place.
+      "d /run/agent-box-bans/wishes 0770 root agent-box-gate -"
+    ];
 
     systemd = {
       services.fail2ban = {
@@ -150,17 +154,22 @@ in
       paths.agent-box-gate-unban = {
         description = "Wishes to lift a ban";
         wantedBy = [ "multi-user.target" ];
-        pathConfig.DirectoryNotEmpty = "/run/agent-box-gate/unban";
+        pathConfig = {
+          DirectoryNotEmpty = "/run/agent-box-bans/wishes";
+          TriggerLimitIntervalSec = 0;
+        };
       };
 
       services.agent-box-gate-unban = {
         description = "Lift the bans that a signed-in user asked to lift";
         after = [ "fail2ban.service" ];
         path = [ config.services.fail2ban.package ];
+        # Who wishes often must not stop it for all: a path unit fails with its service.
+        unitConfig.StartLimitIntervalSec = 0;
         serviceConfig = hardening.unban // {
           Type = "oneshot";
           ExecStart = "${cfg.runtime}/bin/agent-box-gate unban --requested";
-          ReadWritePaths = [ "-/run/agent-box-gate/unban" ];
+          ReadWritePaths = [ "-/run/agent-box-bans/wishes" ];
           TimeoutStartSec = "30s";
         };
       };

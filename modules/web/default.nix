@@ -39,6 +39,7 @@ in
 {
   imports = [
     ./bans.nix
+    ./connections.nix
     ./edge.nix
     ./files.nix
     ./gate.nix

@@ -83,11 +83,19 @@ in
     ];
 
     services.agent-box.web.caddyfile = import ./caddyfile {
-      inherit lib web;
+      inherit lib pkgs web;
       webhook = cfg.webhook.enable;
     };
 
     environment.etc."caddy/Caddyfile".text = web.caddyfile;
+
+    # Another version of Caddy may know another language. That has to stop an update before
+    # it begins, and not the edge.
+    system.checks = [
+      (pkgs.runCommand "agent-box-caddyfile" { } ''
+        ${pkgs.caddy}/bin/caddy adapt --adapter caddyfile --config ${pkgs.writeText "Caddyfile" web.caddyfile} >$out
+      '')
+    ];
 
     users.users.caddy = {
       isSystemUser = true;
@@ -129,6 +137,12 @@ in
         RuntimeDirectory = "caddy";
         RuntimeDirectoryMode = "0700";
         LimitNOFILE = 1048576;
+        # Caddy keeps its heap below that by itself. What strangers hold open beyond it costs
+        # the connections, and not the box.
+        MemoryMax = "25%";
+        # A line for each request: strangers must not replace all else in the journal.
+        LogRateLimitIntervalSec = "1min";
+        LogRateLimitBurst = 1000;
       };
     };
 

@@ -1,5 +1,5 @@
 # The gate: asked by the edge about every request, keeps passwords and logins.
-# Only the edge reaches its socket, and only root the one for administration.
+# Only the edge reaches its sockets, and only root the one for administration.
 {
   config,
   lib,
@@ -11,6 +11,15 @@ let
   hardening = import ../hardening.nix { inherit lib; };
 
   directory = "/run/agent-box-gate";
+
+  # A service that fails must not take its socket with it for good.
+  always.TriggerLimitIntervalSec = 0;
+
+  sockets = [
+    "agent-box-gate.socket"
+    "agent-box-gate-known.socket"
+    "agent-box-gate-admin.socket"
+  ];
 
   hashFiles = lib.filterAttrs (_: file: file != null) (
     lib.genAttrs web.users (name: cfg.users.${name}.web.passwordHashFile)
@@ -31,10 +40,10 @@ in
 
     systemd = {
       sockets.agent-box-gate = {
-        description = "Login service of the box, for the edge";
+        description = "Login service of the box, for the edge: about strangers";
         wantedBy = [ "sockets.target" ];
         listenStreams = [ "${directory}/gate.sock" ];
-        socketConfig = {
+        socketConfig = always // {
           SocketUser = "agent-box-gate";
           SocketGroup = "caddy";
           SocketMode = "0660";
@@ -42,11 +51,25 @@ in
         };
       };
 
+      # The same for those whom it knows, so that they wait for no stranger.
+      sockets.agent-box-gate-known = {
+        description = "Login service of the box, for the edge: about who is signed in";
+        wantedBy = [ "sockets.target" ];
+        listenStreams = [ "${directory}/known.sock" ];
+        socketConfig = always // {
+          SocketUser = "agent-box-gate";
+          SocketGroup = "caddy";
+          SocketMode = "0660";
+          FileDescriptorName = "known";
+          Service = "agent-box-gate.service";
+        };
+      };
+
       sockets.agent-box-gate-admin = {
         description = "Login service of the box, for root";
         wantedBy = [ "sockets.target" ];
         listenStreams = [ "${directory}/admin.sock" ];
-        socketConfig = {
+        socketConfig = always // {
           SocketMode = "0600";
           FileDescriptorName = "admin";
           Service = "agent-box-gate.service";
@@ -57,14 +80,8 @@ in
         description = "Login service of the box";
         # From the start, since a box without any password prints a set-up code.
         wantedBy = [ "multi-user.target" ];
-        requires = [
-          "agent-box-gate.socket"
-          "agent-box-gate-admin.socket"
-        ];
-        after = [
-          "agent-box-gate.socket"
-          "agent-box-gate-admin.socket"
-        ];
+        requires = sockets;
+        after = sockets;
         unitConfig.StartLimitIntervalSec = 0;
         stopIfChanged = false;
         serviceConfig = hardening.gate // {
@@ -85,7 +102,14 @@ in
           SetCredential = map (name: "password-${name}:missing") (lib.attrNames hashFiles);
           StateDirectory = "agent-box-gate";
           StateDirectoryMode = "0700";
-          ReadWritePaths = [ directory ];
+          ReadWritePaths = [
+            directory
+            "-/run/agent-box-bans/wishes"
+          ];
+          # More than passwords that it can judge in that time, each of which may be a line
+          # that bans are made of.
+          LogRateLimitIntervalSec = "30s";
+          LogRateLimitBurst = 3000;
           LimitNOFILE = 16384;
           MemoryMax = "256M";
           TasksMax = 64;

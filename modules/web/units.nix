@@ -17,6 +17,8 @@ in
       SocketUser = name;
       SocketGroup = "caddy";
       SocketMode = "0660";
+      # A service that fails, or is made to, must not take its socket with it for good.
+      TriggerLimitIntervalSec = 0;
     };
   };
 

@@ -73,9 +73,9 @@ ROUTES = (
     Route("/nothing", 404),
     Route("/auth", 404),
     Route("/login", 200, public=True, signed_in=303),
-    # deliveries are sent, not fetched
-    Route("/USER/webhook", 405, public=True, owned=True),
-    Route("/USER/webhook/github", 405, public=True, owned=True),
+    # the same for names that nobody has, until a sender is known
+    Route("/USER/webhook", 404, public=True, owned=True),
+    Route("/USER/webhook/github", 404, public=True, owned=True),
 )
 
 

@@ -1,6 +1,7 @@
 # The configuration of the edge, put together from its parts.
 {
   lib,
+  pkgs,
   web,
   webhook,
 }:
@@ -12,6 +13,7 @@ let
   others = ''
     https:// {
     	import policy
+    	import patience-with-strangers
     	respond "This is not the address of this box.
     " 421
     }
@@ -20,11 +22,13 @@ let
   plain = ''
     http://${web.domain} {
     	import policy
+    	import patience-with-strangers
     	redir https://${web.domain}{http.request.uri} 308
     }
 
     http:// {
     	import policy
+    	import patience-with-strangers
     	respond "This is not the address of this box.
     " 421
     }
@@ -34,10 +38,18 @@ lib.concatStringsSep "\n" (
   [
     (import ./global.nix { inherit lib web; })
     (import ./headers.nix { inherit lib; })
+    (import ./patience.nix { inherit lib pkgs; })
     (import ./snippets.nix { inherit pages; })
     (import ./answers.nix { inherit lib; })
     (import ./errors.nix)
-    (import ./site.nix { inherit lib web routesOf; })
+    (import ./site.nix {
+      inherit
+        lib
+        web
+        webhook
+        routesOf
+        ;
+    })
     others
   ]
   ++ lib.optional web.redirectHttp plain

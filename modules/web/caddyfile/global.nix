@@ -25,6 +25,10 @@ in
   	auto_https disable_redirects
   	# Streams of events and uploads in progress end by themselves after a reload.
   	grace_period 10m
+  	# What went wrong with a request to the box is told in the line of that request.
+  	log default {
+  		exclude http.log.error.box
+  	}
   	servers {
   		protocols h1 h2${lib.optionalString web.http3 " h3"}
   		max_header_size 32KiB

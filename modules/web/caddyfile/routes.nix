@@ -51,6 +51,8 @@ lib.optionalString webhook ''
   				import nothing-early
   				reverse_proxy unix//run/agent-box-webhook/${user}.sock {
   					import receipt
+  					# Nearly all deliveries are whole before the receiver hears of them.
+  					request_buffers 64KiB
   				}
   			}
   		}

@@ -2,6 +2,7 @@
 {
   lib,
   web,
+  webhook,
   routesOf,
 }:
 let
@@ -20,7 +21,7 @@ in
 ''
   https://${web.domain} {
   	import policy
-  	log {
+  	log box {
   		output stderr
   		format filter {
   			wrap json
@@ -36,6 +37,19 @@ in
 
   	# In this very order: Caddy would sort directives outside of a route.
   	route {
+  		import patience-with-strangers
+
+  		# Only the beginning of a cookie names a file (pkgs/agent-box/src/agent_box/gate/known.py).
+  		vars gate gate
+  		@cookie header_regexp cookie Cookie (?:^|;\s*)__Host-agent_box=([A-Za-z0-9_-]{16})[A-Za-z0-9_-]{27}(?:;|$)
+  		route @cookie {
+  			@known file {
+  				root /run/agent-box-gate/known
+  				try_files /{re.cookie.1}
+  			}
+  			vars @known gate known
+  		}
+
   		# What only we may say.
   		request_header -X-Agent-Box-*
   		request_header -X_Agent_Box_*
@@ -96,6 +110,13 @@ in
   		}
 
   ${lib.concatMapStringsSep "\n" routesOf web.users}
+  ${lib.optionalString webhook ''
+    		# What a receiver answers where there is no such sender, for names that nobody has.
+    		@no-receiver vars_regexp {http.request.uri} ^/[A-Za-z0-9_-][A-Za-z0-9._-]*/webhook(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?([?].*)?$
+    		handle @no-receiver {
+    			respond "unknown source" 404
+    		}
+  ''}
   		handle {
   			route {
   				import signed-in ""
@@ -105,6 +126,8 @@ in
   	}
 
   	handle_errors {
+  		# In the line of the request itself, in place of one more (global.nix).
+  		log_append error {err.message}
   		import policy
   		import errors
   	}

@@ -1,7 +1,9 @@
 # How the edge reaches the gate, services of users, and its own files. Caddy snippets.
 { pages }:
 let
-  gate = "unix//run/agent-box-gate/gate.sock";
+  # Strangers are asked about at one socket, and at another those whose cookie the gate knows:
+  # so they wait for no stranger.
+  gate = "unix//run/agent-box-gate/{vars.gate}.sock";
 
   # Of the pages of the box, which are files.
   policy = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; frame-src 'self'; connect-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; frame-ancestors 'self'";
@@ -11,6 +13,8 @@ in
   (gate) {
   	header_up -Connection
   	header_up -Upgrade
+  	# Whole before the gate hears of it; no body is larger.
+  	request_buffers 17KiB
   	transport http {
   		dial_timeout 2s
   		response_header_timeout 30s
@@ -27,6 +31,7 @@ in
   		header_up X-Agent-Box-Owner {args[0]}
   		import gate
   	}
+  	import patience-with-users
   }
 
   # Pages that the gate answers itself, with the credentials that it needs to.

@@ -4,6 +4,10 @@ Only the edge connects to these sockets, and it sends plain requests. A client's
 the connection is news for the gate (in a header of ours), never a command to the server, so
 `Connection` and `Upgrade` are dropped before an application sees a request.
 
+Strangers can have a socket of their own, from which connections are taken in turns (`turns`): who
+is signed in does not wait for them. A client that leaves is no error, and what anybody can cause is
+logged seldom.
+
 The server sleeps until something happens and exits when nobody has asked for a while; systemd
 keeps the socket, so the next request starts it anew.
 """
@@ -20,11 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agent_box.activation import activated
 from agent_box.errors import InternalError
+from agent_box.seldom import Seldom, Tally
+from agent_box.turns import Turns
 
 if TYPE_CHECKING:
     import socket
@@ -44,6 +51,10 @@ HEAD_SECONDS = 20.0
 
 MAX_CONNECTIONS = 1000
 """More connections or requests than these at once are answered 503."""
+
+TURNS = 64
+"""Connections of strangers that are served at once. More passwords than the gate checks or lets
+wait; few enough that all of them together are answered in some milliseconds."""
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _HOP = frozenset({b"connection", b"upgrade", b"keep-alive", b"proxy-connection"})
@@ -90,16 +101,21 @@ def run(
     sock: socket.socket | None = None,
     limits: Callable[[Scope], Limits] | Limits = DEFAULT_LIMITS,
     needed: Callable[[], bool] = lambda: False,
+    strangers: socket.socket | None = None,
+    turns: int = TURNS,
 ) -> None:
     """Serve `app` until told to stop, or until nobody has asked for `idle_seconds`.
+
+    From `strangers`, another socket for the same application (or the only one), at most `turns`
+    connections are open at a time, each for one request.
 
     Then `needed` is asked whether there is a reason to stay all the same, for as long again.
     Without `sock` it takes the first socket that systemd passed; InternalError when there is
     none. A request that is still being answered (a stream of events, say) is not idle.
     """
-    if sock is None:
+    if sock is None and strangers is None:
         sock = next(iter(activated().values()), None)
-    if sock is None:
+    if sock is None and strangers is None:
         raise InternalError(
             "no socket was passed: this service is started by its .socket unit, see:"
             " systemctl list-sockets 'agent-box-*'"
@@ -121,7 +137,11 @@ def run(
         backlog=1024,
         timeout_graceful_shutdown=2,
     )
-    _Server(config, guard, idle_seconds).run(sockets=[sock])
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(Seldom())
+    server = _Server(config, guard, idle_seconds)
+    server.strangers, server.turns = strangers, turns
+    server.run(sockets=[] if sock is None else [sock])
 
 
 class _Journal(logging.Formatter):
@@ -140,11 +160,30 @@ class _Journal(logging.Formatter):
 class _Server(uvicorn.Server):
     """uvicorn that waits for events where the original looks ten times a second."""
 
+    strangers: socket.socket | None = None
+    turns = TURNS
+
     def __init__(self, config: uvicorn.Config, guard: _Guard, idle: float | None) -> None:
         super().__init__(config)
         self._guard = guard
         self._idle = idle
+        self._queue: Turns | None = None
         self._stop: Callable[[], Any] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.strangers is not None and self.started:
+            self._queue = Turns(self.strangers, self.turns, self._protocol)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._queue is not None:
+            self._queue.close()
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
@@ -173,6 +212,8 @@ class _Protocol(HttpToolsProtocol):
     _too_long = False
     _complete = False
     _late: asyncio.TimerHandle | None = None
+    ended: Callable[[], None] | None = None
+    """Of a connection that was taken in turn: it is for one request, and then the next has one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -181,6 +222,8 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         super().connection_lost(exc)
+        if self.ended is not None:
+            self.ended()
 
     def on_message_begin(self) -> None:
         self._head = 0
@@ -221,8 +264,9 @@ class _Protocol(HttpToolsProtocol):
         if upgrade and any(name in _FRAMING and value != b"0" for name, value in self.headers):
             raise ValueError("a body after an upgrade")
         super().on_headers_complete()
-        if upgrade:
+        if upgrade or self.ended is not None:
             self.cycle.keep_alive = False
+            self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     def send_400_response(self, msg: str) -> None:
         if self._too_long:
@@ -255,6 +299,7 @@ class _Guard:
         self._needed = needed
         self._active = 0
         self._last = 0.0
+        self._left = Tally(log, "requests were given up by those who sent them")
 
     def idle_left(self, idle: float | None) -> float | None:
         """Return the seconds after which to look again whether the service is idle."""
@@ -291,6 +336,8 @@ class _Guard:
         try:
             body = _Body(scope, receive, self._limits(scope))
             await self._app(scope, body, sending)
+        except ClientDisconnect:
+            self._left.add()
         except HTTPException as refused:
             if started:
                 raise

@@ -330,11 +330,36 @@ def test_unbanning(gate: Running):
         gate.login(password="wrong")
     assert gate.login().status == 429
     answer = gate.call("POST", "/gate/unban", token, {"address": "203.0.113.7"}, "198.51.100.1")
-    assert answer.json == {"address": "203.0.113.7", "failures": True}
+    assert answer.json == {"address": "203.0.113.7", "failures": 5, "banned": False}
     assert gate.login().status == 303
-    assert [path.name for path in (gate.runtime / "unban").iterdir()] == ["cb007107"]
     bad = gate.call("POST", "/gate/unban", token, {"address": "../../etc"})
     assert bad.status == 400
+
+
+def test_failures_of_others_are_not_forgiven(gate: Running):
+    alice, bob = gate.login().token, gate.login("bob").token
+    change = {"current": "wrong", "new": FRESH}
+    for _ in range(3):
+        gate.login(password="wrong")
+    # Of somebody at alice's open browser: not hers to forgive either.
+    assert gate.call("POST", "/gate/password", alice, change).status == 403
+    gate.login("bob", "wrong")
+    assert gate.login("bob").status == 429
+    wish = {"address": "203.0.113.7"}
+    assert gate.call("POST", "/gate/unban", bob, wish, "198.51.100.1").json["failures"] == 1
+    gate.login("bob", "wrong")
+    assert gate.login("bob").status == 429
+    assert gate.call("POST", "/gate/unban", alice, wish, "198.51.100.1").json["failures"] == 3
+    assert gate.login("bob").status == 303
+
+
+def test_names_that_nobody_has_are_for_everybody_to_forgive(gate: Running):
+    token = gate.login().token
+    for _ in range(5):
+        gate.login("alcie", "wrong")
+    wish = {"address": "203.0.113.7"}
+    assert gate.call("POST", "/gate/unban", token, wish, "198.51.100.1").json["failures"] == 5
+    assert gate.login().status == 303
 
 
 def test_the_admin_socket_survives_nonsense(gate: Running):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_box.seldom import Seldom
+
 from .conftest import SRC, eventually, raw, request
 
 _APP = """
-import asyncio, os, sys
+import asyncio, os, socket, sys
 os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
 from agent_box import httpd
@@ -43,41 +46,58 @@ def limits(scope):
     if scope["path"] == "/upload":
         return httpd.Limits(body=None, seconds=None)
     return httpd.Limits(body=1000, seconds=0.5)
-httpd.run(app, float(sys.argv[2]), limits=limits)
+more = {}
+if len(sys.argv) > 3:
+    more = {"strangers": socket.socket(fileno=int(sys.argv[3])), "turns": int(sys.argv[4])}
+httpd.run(
+    app, float(sys.argv[2]), sock=next(iter(httpd.activated().values())), limits=limits, **more
+)
 """
 
 
 class Server:
-    def __init__(self, path: Path, idle: float) -> None:
+    def __init__(self, path: Path, idle: float, turns: int) -> None:
         self.path = path
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(path))
-        self.listener.listen(64)
+        self.strangers = path.with_name("strangers.sock")
+        self.log = path.with_name("log")
+        self.listeners = [socket.socket(socket.AF_UNIX) for _ in range(2 if turns else 1)]
+        for listener, place in zip(self.listeners, (path, self.strangers), strict=False):
+            listener.bind(str(place))
+            listener.listen(64)
         self.idle = idle
+        self.turns = turns
         self.start()
 
+    def said(self) -> str:
+        return self.log.read_text()
+
     def start(self) -> None:
-        number = self.listener.fileno()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _APP, str(number), str(self.idle)],
-            pass_fds=[number],
-            env={**os.environ, "PYTHONPATH": str(SRC)},
-        )
+        numbers = [listener.fileno() for listener in self.listeners]
+        words = [str(numbers[0]), str(self.idle), *map(str, numbers[1:])]
+        words += [str(self.turns)] if self.turns else []
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _APP, *words],
+                pass_fds=numbers,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(SRC)},
+            )
 
 
 @pytest.fixture
 def serve(tmp_path: Path):
     servers: list[Server] = []
 
-    def go(idle: float = 60) -> Server:
-        servers.append(Server(tmp_path / "http.sock", idle))
+    def go(idle: float = 60, turns: int = 0) -> Server:
+        servers.append(Server(tmp_path / "http.sock", idle, turns))
         return servers[-1]
 
     yield go
     for server in servers:
         server.process.kill()
         server.process.wait()
-        server.listener.close()
+        for listener in server.listeners:
+            listener.close()
 
 
 def test_it_exits_when_idle_and_comes_back_for_the_next_request(serve):
@@ -170,3 +190,50 @@ def test_without_a_socket_it_says_who_should_start_it():
 
     with pytest.raises(InternalError, match=r"\.socket"):
         httpd.run(lambda *_: None)
+
+
+def test_clients_that_leave_are_no_errors(serve):
+    server = serve(60)
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+    for stage in (b"", head[:9], head[:-2], head, head + b"abc", head + b"0123456789"):
+        for pause in (0, 0.001, 0.01):
+            for _ in range(10):
+                with socket.socket(socket.AF_UNIX) as link:
+                    link.connect(str(server.path))
+                    link.sendall(stage)
+                    time.sleep(pause)
+    assert request(server.path, "GET", "/").status == 200
+    assert server.said() == ""
+
+
+def test_strangers_wait_for_their_turn_and_nobody_for_them(serve):
+    server = serve(60, turns=3)
+    held = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+    for link in held:
+        link.connect(str(server.strangers))
+        link.sendall(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+    time.sleep(0.3)
+    for _ in range(50):
+        assert request(server.path, "GET", "/").status == 200
+    waits = False
+    try:
+        request(server.strangers, "GET", "/", timeout=0.5)
+    except TimeoutError:
+        waits = True
+    assert waits
+    for link in held:
+        link.close()
+    assert request(server.strangers, "GET", "/").status == 200
+    # One request each, so that nobody keeps a turn by being idle.
+    answer = raw(server.strangers, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", timeout=3)
+    assert answer.get("connection") == "close"
+
+
+def test_what_strangers_cause_is_told_seldom():
+    now = [0.0]
+    seldom = Seldom(lambda: now[0])
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "%s refused", ("a",), None)
+    assert [seldom.filter(record) for _ in range(5)] == [True] + [False] * 4
+    now[0] += 60
+    assert seldom.filter(record)
+    assert record.getMessage() == "a refused (and 4 more since the last such line)"

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from agent_box import locking
 from agent_box.errors import ConflictError, InternalError
 from agent_box.gate import addresses, setup
+from agent_box.gate.known import Known
 from agent_box.gate.live import Live
 from agent_box.gate.store import MAX_LOGINS, Login, Store
-from agent_box.gate.unbans import Unbans
+from agent_box.gate.unbans import Allowance, Unbans
 
 from .conftest import Clock
 
@@ -134,10 +135,44 @@ def test_live_files_follow(tmp_path: Path):
 
 def test_unban_requests(tmp_path: Path):
     unbans = Unbans(tmp_path / "unban")
-    assert unbans.take() == []
+    assert list(unbans.take()) == []
+    unbans.directory.mkdir()
     wanted = [addresses.parse("192.0.2.1"), addresses.parse("2001:db8::1")]
     for address in wanted:
         unbans.request(address)
     (tmp_path / "unban" / "nonsense").touch()
+    # What stayed would have the helper started for ever.
+    (tmp_path / "unban" / "folder" / "more").mkdir(parents=True)
     assert sorted(map(str, unbans.take())) == sorted(map(str, wanted))
     assert list((tmp_path / "unban").iterdir()) == []
+
+
+def test_a_wish_is_there_until_it_is_carried_out(tmp_path: Path):
+    unbans = Unbans(tmp_path)
+    path = unbans.request(addresses.parse("192.0.2.1"))
+    for _ in unbans.take():
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_wishes_have_an_end():
+    clock = Clock()
+    allowance = Allowance(clock)
+    assert [allowance.take("bob") for _ in range(10)] == [0.0] * 10
+    assert allowance.take("bob") > 0
+    assert allowance.take("alice") == 0.0
+    clock.now += 3600
+    assert allowance.take("bob") == 0.0
+
+
+def test_files_of_known_cookies_follow_the_logins(tmp_path: Path):
+    place = tmp_path / "known"
+    known = Known(place)
+    known.add("a" * 16 + "b" * 27, "login-1")
+    known.add("c" * 16 + "d" * 27, "login-2")
+    assert {path.name for path in place.iterdir()} == {"a" * 16, "c" * 16}
+    after = Known(place)  # of the next process
+    after.match(["login-2"])
+    assert {path.name for path in place.iterdir()} == {"c" * 16}
+    after.add("../../../../../../etc/passwd", "login-3")
+    assert {path.name for path in tmp_path.iterdir()} == {"known"}

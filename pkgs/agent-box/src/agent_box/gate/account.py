@@ -33,6 +33,7 @@ class Account:
     def __init__(self, gate: Gate, wishes: Unbans) -> None:
         self._gate = gate
         self._unbans = wishes
+        self._allowance = unbans.Allowance()
 
     async def show(self, request: Request) -> Response:
         """Answer who is signed in, and what a password must be."""
@@ -107,14 +108,27 @@ class Account:
         )
 
     async def bans(self, request: Request) -> Response:
-        """Answer which addresses are banned, for whoever has to find their own among them."""
+        """Answer which addresses are banned for failures of the user's own, to find one's own in.
+
+        Others are nobody else's business.
+        """
         entry = await self._enter(request)
         if not isinstance(entry, Entry):
             return entry
-        return answers.data(HTTPStatus.OK, {"bans": unbans.current()})
+        user = entry.login.user
+        found = [
+            ban
+            for ban in self._unbans.current()
+            if self._gate.may_forgive(user, addresses.parse(ban["unban"]))
+        ]
+        return answers.data(HTTPStatus.OK, {"bans": found})
 
     async def unban(self, request: Request) -> Response:
-        """Forgive an address: `{"address": …}`. The ban itself is lifted by root's helper."""
+        """Forgive an address the user's own failures: `{"address": …}`; a ban is lifted as well.
+
+        Answers with what came of it: `failures` is the number of those forgiven, `banned` tells
+        whether the address is banned still.
+        """
         entry = await self._enter(request)
         if not isinstance(entry, Entry):
             return entry
@@ -124,14 +138,34 @@ class Account:
             return answers.failure(
                 HTTPStatus.BAD_REQUEST, "usage", "That is not an IPv4 or IPv6 address."
             )
-        known = self._gate.throttle.forgive(address)
-        try:
-            self._unbans.request(address)
-        except OSError as error:
+        user = entry.login.user
+        if (wait := self._allowance.take(user)) > 0:
             return answers.failure(
-                HTTPStatus.INSUFFICIENT_STORAGE, "internal", f"Cannot ask for it: {error.strerror}."
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "throttled",
+                f"You may unban {unbans.ALLOWED} times an hour. Try again in {wait / 60:.0f} min.",
+                {"retry-after": str(round(wait) + 1)},
             )
-        return answers.data(HTTPStatus.OK, {"address": str(address), "failures": known})
+        lifted = not self._unbans.banned(address)
+        if self._gate.may_forgive(user, address):
+            try:
+                lifted = await self._unbans.lift(address)
+            except OSError as error:
+                message = f"Cannot ask for it: {error.strerror}."
+                return answers.failure(HTTPStatus.INSUFFICIENT_STORAGE, "internal", message)
+            if not lifted:
+                message = f"{address} is banned still: fail2ban does not answer. Try again later."
+                return answers.failure(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", message)
+        elif not lifted:
+            message = (
+                f"{address} is not banned for wrong passwords of yours alone, or that is too long"
+                f" ago. Root can lift the ban: agent-box-gate unban {address}."
+            )
+            return answers.failure(HTTPStatus.CONFLICT, "conflict", message)
+        known = self._gate.forgive(user, address)
+        return answers.data(
+            HTTPStatus.OK, {"address": str(address), "failures": known, "banned": not lifted}
+        )
 
     async def _enter(self, request: Request) -> Entry | Response:
         """Return the login behind a request, or the answer that refuses it."""

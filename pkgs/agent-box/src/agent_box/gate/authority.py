@@ -16,7 +16,7 @@ from agent_box.errors import NotFoundError
 from agent_box.gate import addresses, passwords, policy, setup, wire
 from agent_box.gate.errors import DifferentError, PolicyError, WrongPasswordError
 from agent_box.gate.store import Login, digest
-from agent_box.gate.throttle import Throttle
+from agent_box.gate.throttle import FREE, NOBODY, Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from agent_box.config import Web
     from agent_box.gate.addresses import Address
+    from agent_box.gate.known import Known
     from agent_box.gate.live import Live
-    from agent_box.gate.store import Store
+    from agent_box.gate.store import Password, Store
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ REMEMBER = 600.0
 """Seconds for which a right Basic credential is not hashed again."""
 
 MAX_REMEMBERED = 256
+
+MAX_FORGIVEN = 1024
+"""Networks remembered that were forgiven: the ban that their failures led to may come late."""
 
 FLUSH = 60.0
 """Seconds after which a last use is on the disk, and between tries when the disk is full."""
@@ -67,6 +71,7 @@ class Gate:
         web: Web,
         store: Store,
         live: Live,
+        known: Known,
         *,
         throttle: Throttle | None = None,
         worker: passwords.Worker | None = None,
@@ -76,13 +81,15 @@ class Gate:
         self.users = frozenset(web.users)
         self.store = store
         self.live = live
+        self.known = known
         self.throttle = throttle or Throttle(clock)
         self.worker = worker or passwords.Worker()
         self._clock = clock
         self._salt = secrets.token_bytes(32)
         self._remembered: dict[bytes, tuple[str, float]] = {}
-        self._flights: dict[tuple[bytes, Address], asyncio.Future[bool]] = {}
+        self._flights: dict[tuple[bytes, Address], asyncio.Future[Password | None]] = {}
         self._basic: dict[str, str] = {}
+        self._forgiven: dict[tuple[str, bytes], None] = {}
         self._decoys: dict[passwords.Scheme, str] = {}
         self._wake = asyncio.Event()
 
@@ -98,12 +105,10 @@ class Gate:
         login = self.store.by_token(token) if token else None
         if login is not None and login.user in self.users:
             self._touch(login)
+            self.known.add(token or "", login.id)
             return Entry(login)
         basic = wire.basic(headers)
         if basic is None:
-            return None
-        if basic is wire.MALFORMED:
-            self._fail(client.address)
             return None
         if not await self._judge_basic(basic, client.address):
             return None
@@ -111,7 +116,7 @@ class Gate:
 
     async def sign_in(self, user: str, password: str, client: Client) -> Entry:
         """Open a login; WrongPasswordError, ThrottledError or BusyError."""
-        if not await self._judge(user, password, client.address):
+        if await self._judge(user, password, client.address) is None:
             raise WrongPasswordError("user name or password is wrong")
         return self._open(user, client)
 
@@ -122,7 +127,7 @@ class Gate:
 
         WrongPasswordError for a wrong code; PolicyError leaves the code working.
         """
-        with self.throttle.attempt(client.address) as attempt:
+        with self.throttle.attempt(client.address, self._whose(user)) as attempt:
             if not self._is_code(user, code):
                 attempt.failed = True
                 self._report(client.address)
@@ -146,13 +151,14 @@ class Gate:
         """
         user = entry.login.user
         self.check_new(user, new)
-        if not await self._judge(user, current, client.address):
+        # Not to be forgiven by who sends them: whoever found an open browser is signed in, too.
+        judged = await self._judge(user, current, client.address, forgivable=False)
+        if judged is None:
             raise WrongPasswordError("the current password is wrong")
         if passwords.normalise(new) == passwords.normalise(current):
             raise PolicyError("the new password is the current one")
-        before = self.store.passwords[user].hash
         hashed = await self.worker.run(lambda: passwords.make(new), preferred=True)
-        if self.store.passwords[user].hash != before:
+        if self.store.passwords.get(user) != judged:
             raise WrongPasswordError("the password was changed elsewhere in the meantime")
         self._replace(user, hashed, "user")
         if not entry.with_cookie:
@@ -199,17 +205,41 @@ class Gate:
         finally:
             self.live.remove(wanted)
 
+    # -- forgiving
+
+    def may_forgive(self, user: str, address: Address) -> bool:
+        """Tell whether a ban of `address` is for `user` to lift.
+
+        It is where failures of the own name led to it, or did until they were forgiven, and those
+        of other names would not have.
+        """
+        own = self.throttle.count(address, (user, NOBODY))
+        if not own and (user, addresses.network(address)) not in self._forgiven:
+            return False
+        return self.throttle.count(address) - own < FREE
+
+    def forgive(self, user: str, address: Address) -> int:
+        """Forget the failures of `address` under the name of `user`; return how many there were."""
+        count = self.throttle.forgive(address, (user, NOBODY))
+        if count:
+            self._forgiven[user, addresses.network(address)] = None
+            while len(self._forgiven) > MAX_FORGIVEN:
+                del self._forgiven[next(iter(self._forgiven))]
+        return count
+
     # -- keeping house
 
     def start(self) -> None:
         """Bring the files of the logins in line with the store."""
         self.live.remove(self.store.expire(self.users))
         self.live.match((login.user, login.id) for login in self.store.logins())
+        self.known.match(login.id for login in self.store.logins())
 
     async def keep_house(self) -> None:
         """End logins when their time has come and write last uses, for ever."""
         while True:
             self.live.remove(self.store.expire(self.users))
+            self.known.match(login.id for login in self.store.logins())
             self.store.flush()
             self._wake.clear()
             wait = FLUSH if self.store.dirty else self._until_next_end()
@@ -242,6 +272,7 @@ class Gate:
     def _open(self, user: str, client: Client) -> Entry:
         token = secrets.token_urlsafe(32)
         login = self._new_login(user, client, digest(token))
+        self.known.add(token, login.id)
         return Entry(login, token)
 
     def _basic_login(self, user: str, client: Client) -> Login:
@@ -292,36 +323,48 @@ class Gate:
         # A client that opens many connections at once has one credential: judge it once.
         flight = self._flights.get((key, address))
         if flight is not None:
-            right = await asyncio.shield(flight)
-            if not right:
-                self._fail(address)
-            return right
+            judged = await asyncio.shield(flight)
+            if judged is None:
+                with self.throttle.attempt(address, self._whose(basic.user)) as attempt:
+                    attempt.failed = True
+                    self._report(address)
+            return judged is not None
         flight = asyncio.ensure_future(self._judge(basic.user, basic.password, address))
         self._flights[key, address] = flight
         flight.add_done_callback(lambda _: self._flights.pop((key, address), None))
-        right = await asyncio.shield(flight)
-        if right:
+        judged = await asyncio.shield(flight)
+        if judged is not None:
             self._remembered.pop(key, None)
             while len(self._remembered) >= MAX_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
-            now = self.store.passwords[basic.user].hash
-            self._remembered[key] = (now, self._clock() + REMEMBER)
-        return right
+            # The one that was judged: by now there may be another, or none.
+            self._remembered[key] = (judged.hash, self._clock() + REMEMBER)
+        return judged is not None
 
-    async def _judge(self, user: str, password: str, address: Address) -> bool:
-        """Tell whether `password` is that of `user`; count and report when not."""
-        with self.throttle.attempt(address) as attempt:
+    async def _judge(
+        self, user: str, password: str, address: Address, *, forgivable: bool = True
+    ) -> Password | None:
+        """Return the entry of `user` if `password` is theirs; count and report when not.
+
+        `forgivable` failures are those that the user may forgive later.
+        """
+        whose = self._whose(user) if forgivable else None
+        with self.throttle.attempt(address, whose) as attempt:
             entry = self.store.passwords.get(user) if user in self.users else None
             hashed = entry.hash if entry else self._decoy(user)
             right = await self.worker.run(
                 lambda: passwords.matches(hashed, password), preferred=self._is_familiar(address)
             )
             # The password may have been changed while its turn had not come.
-            right = right and entry is not None and self.store.passwords.get(user) == entry
-            if not right:
-                attempt.failed = True
-                self._report(address)
-            return right
+            if right and entry is not None and self.store.passwords.get(user) == entry:
+                return entry
+            attempt.failed = True
+            self._report(address)
+            return None
+
+    def _whose(self, name: str) -> str:
+        """Return who may forgive failures under `name`: that user, or everybody if it is none."""
+        return name if name in self.users else NOBODY
 
     def _is_familiar(self, address: Address) -> bool:
         """Tell whether somebody is signed in from the network of `address`."""
@@ -347,10 +390,6 @@ class Gate:
         if like not in self._decoys:
             self._decoys[like] = passwords.decoy(like)
         return self._decoys[like]
-
-    def _fail(self, address: Address) -> None:
-        self.throttle.penalise(address)
-        self._report(address)
 
     def _report(self, address: Address) -> None:
         if address == addresses.UNKNOWN:

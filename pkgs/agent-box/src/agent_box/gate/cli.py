@@ -16,12 +16,10 @@ from typing import Any
 
 from agent_box.errors import AgentBoxError, InternalError, UsageError, from_code
 from agent_box.gate import addresses
-from agent_box.gate.unbans import Unbans
+from agent_box.gate.unbans import WISHES, Unbans
 
 SOCKET = Path("/run/agent-box-gate/admin.sock")
 """Where the gate answers root; `AGENT_BOX_GATE_ADMIN` overrides it."""
-
-UNBAN_DIRECTORY = Path("/run/agent-box-gate/unban")
 
 JAIL = "agent-box-gate"
 """The fail2ban jail that reads the gate's journal."""
@@ -173,7 +171,7 @@ def _unban(arguments: argparse.Namespace) -> None:
             subprocess.run([client, "unban", "--all"], check=False, stdout=subprocess.DEVNULL)
         return
     if arguments.requested:
-        for wanted in Unbans(UNBAN_DIRECTORY).take():
+        for wanted in Unbans(WISHES).take():
             _lift(wanted)
         return
     address = addresses.parse(arguments.address)
@@ -183,17 +181,25 @@ def _unban(arguments: argparse.Namespace) -> None:
     _lift(address)
 
 
+def _fail2ban(client: str, *words: str) -> str:
+    done = subprocess.run(
+        [client, *words], check=False, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT / 3
+    )
+    return done.stdout
+
+
 def _lift(address: addresses.Address) -> None:
     """Lift the bans of everything in the network of `address`, as far as there is a jail."""
     client = shutil.which("fail2ban-client")
     if client is None:
         return
-    listed = subprocess.run(
-        [client, "get", JAIL, "banip"], check=False, capture_output=True, text=True
-    )
-    for text in listed.stdout.split():
-        banned = addresses.parse(text.partition("/")[0])
-        if addresses.network(banned) == addresses.network(address):
-            command = [client, "set", JAIL, "unbanip", text]
-            subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    try:
+        for text in _fail2ban(client, "get", JAIL, "banip").split():
+            banned = addresses.parse(text.partition("/")[0])
+            if addresses.network(banned) == addresses.network(address):
+                _fail2ban(client, "set", JAIL, "unbanip", text)
+    except subprocess.TimeoutExpired:
+        raise InternalError(
+            "fail2ban does not answer, so no ban was lifted; see: systemctl status fail2ban"
+        ) from None
     print(f"{address} may try again")

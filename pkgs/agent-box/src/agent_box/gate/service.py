@@ -25,10 +25,11 @@ from agent_box.gate.account import Account
 from agent_box.gate.admin import Admin
 from agent_box.gate.authority import Gate
 from agent_box.gate.check import Check
+from agent_box.gate.known import Known
 from agent_box.gate.live import Live
 from agent_box.gate.signin import SignIn
 from agent_box.gate.store import DAY, Store
-from agent_box.gate.unbans import Unbans
+from agent_box.gate.unbans import WISHES, Unbans
 
 if TYPE_CHECKING:
     import socket
@@ -87,7 +88,7 @@ def build(web: Web, runtime: Path) -> Gate:
     store = Store(
         Path(web.gate.state), idle=web.gate.idle_days * DAY, absolute=web.gate.absolute_days * DAY
     )
-    gate = Gate(web, store, Live(runtime / "live"))
+    gate = Gate(web, store, Live(runtime / "live"), Known(runtime / "known"))
     for user, entry in sorted(web.users.items()):
         if user not in store.passwords:
             _seed(gate, user, entry.password_hash_file)
@@ -146,7 +147,9 @@ def main() -> None:
     passwords.give_memory_back()
     sockets = activated()
     admin = next((sock for name, sock in sockets.items() if "admin" in name), None)
-    front = next((sock for sock in sockets.values() if sock is not admin), None)
+    # Whom the edge does not know comes in by the other one, and waits there for others like that.
+    known = next((sock for name, sock in sockets.items() if "known" in name), None)
+    front = next((sock for sock in sockets.values() if sock not in (admin, known)), None)
     try:
         web = config.load().web
         if web is None:
@@ -154,13 +157,13 @@ def main() -> None:
         if sys.argv[1:] == ["--routes"]:
             with tempfile.TemporaryDirectory() as folder:
                 here = Path(folder)
-                gate = Gate(web, Store(here), Live(here / "live"))
+                gate = Gate(web, Store(here), Live(here / "live"), Known(here / "known"))
                 sys.stdout.write(httpd.listed(routes(gate, Unbans(here / "unban"))))
             return
         runtime = Path(os.environ.get("RUNTIME_DIRECTORY") or RUNTIME_DIRECTORY)
         gate = build(web, runtime)
-        app = application(gate, Unbans(runtime / "unban"), admin)
-        httpd.run(app, sock=front, limits=LIMITS)
+        app = application(gate, Unbans(WISHES), admin)
+        httpd.run(app, sock=known, strangers=front, limits=LIMITS)
     except AgentBoxError as error:
         log.critical("%s", error)
         sys.exit(error.exit_code)

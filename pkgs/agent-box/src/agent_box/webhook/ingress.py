@@ -8,6 +8,7 @@ that a sender can do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -18,12 +19,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from agent_box import httpd
+from agent_box.gate import addresses
 from agent_box.webhook import payload, sources, verify
 from agent_box.webhook.room import FullError
 from agent_box.webhook.spool import Arrival
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
@@ -38,6 +40,12 @@ FREE = 64 * 1024
 
 BUDGET = 128 * 1024 * 1024
 """Bytes that all larger bodies may take together."""
+
+TURNS = 768
+"""Deliveries that are received at once; all others wait in the queue of the socket."""
+
+PLACES, PLACES_EACH = 128, 8
+"""Of these as many may have a body that is not whole yet: of all senders, and of one network."""
 
 PARALLEL_LARGE = 1
 LARGE = 1024 * 1024
@@ -84,6 +92,7 @@ class Ingress:
         self._store = store
         self._ask = ask
         self._used = 0
+        self._places: Counter[bytes] = Counter()
         self._large = asyncio.Semaphore(PARALLEL_LARGE)
         self.counts: Counter[str] = Counter()
         """Answers since the start, by status."""
@@ -111,7 +120,37 @@ class Ingress:
         self, method: str, path: str, headers: dict[str, str], receive: Receive
     ) -> Reply:
         if method != "POST":
-            return METHOD
+            # No address tells more than its name does, before a sender is known.
+            known = sources.load(self._directory).find(path.strip("/")) is not None
+            return METHOD if known else UNKNOWN
+        with self._place(headers) as free:
+            if not free:
+                return BUSY
+            return await self._receive(path, headers, receive)
+
+    @contextlib.contextmanager
+    def _place(self, headers: dict[str, str]) -> Iterator[bool]:
+        """Hold a place for a body that the edge passes on before it is whole; tell whether one is.
+
+        Whoever sends such a body slowly keeps nobody else from delivering.
+        """
+        size = headers.get("content-length", "")
+        if _FORWARDED not in headers or (size.isdigit() and int(size) < FREE):
+            yield True
+            return
+        network = addresses.network(addresses.parse(headers[_FORWARDED]))
+        if self._places[network] >= PLACES_EACH or self._places.total() >= PLACES:
+            yield False
+            return
+        self._places[network] += 1
+        try:
+            yield True
+        finally:
+            self._places[network] -= 1
+            if not self._places[network]:
+                del self._places[network]
+
+    async def _receive(self, path: str, headers: dict[str, str], receive: Receive) -> Reply:
         senders = sources.load(self._directory)
         source = senders.find(path.strip("/"))
         if source is None:

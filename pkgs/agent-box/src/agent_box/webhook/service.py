@@ -22,7 +22,7 @@ from agent_box.subscriptions.place import spool_dir, state_dir
 from agent_box.webhook import sources
 from agent_box.webhook.bridge import Bridge
 from agent_box.webhook.caretaker import Caretaker
-from agent_box.webhook.ingress import LIMITS, Ingress
+from agent_box.webhook.ingress import LIMITS, TURNS, Ingress
 from agent_box.webhook.intake import Intake
 from agent_box.webhook.peers import Peers
 from agent_box.webhook.room import FullError
@@ -211,7 +211,9 @@ def main() -> None:
             )
         name = sock.getsockname() if sock.family == socket.AF_UNIX else None
         receiver = Receiver(box, user, name if isinstance(name, str) and name else None)
-        httpd.run(receiver, IDLE, sock=sock, limits=LIMITS, needed=receiver.needed)
+        httpd.run(
+            receiver, IDLE, strangers=sock, turns=TURNS, limits=LIMITS, needed=receiver.needed
+        )
     except AgentBoxError as error:
         log.critical("%s", error)
         sys.exit(error.exit_code)

@@ -178,7 +178,7 @@ export function account(section, head) {
     const address = h("input", { name: "address", required: true, autocomplete: "off", inputmode: "text", spellcheck: "false", placeholder: "203.0.113.7" });
     form("Unban an address", [h("label", {}, "IPv4 or IPv6 address", address), h("p", { class: "hint" }, "Five wrong passwords ban an address for an hour.")], "Unban", async () => {
       await call("POST", "/gate/unban", { address: address.value.trim() });
-      toast(`${address.value.trim()} may sign in again in a moment.`);
+      toast(`${address.value.trim()} may sign in again.`);
     });
   }
   // Nothing tells of a login made elsewhere: look when somebody comes back to this page.
@@ -193,19 +193,19 @@ export function box(section, head) {
   const facts = h("dl", { class: "facts" });
   section.append(problems, facts);
   const bans = table(section, "Banned addresses", ["Banned address", "Since", "Until", ""]);
-  section.append(h("p", { class: "hint" }, "Five wrong passwords ban an address for an hour; of IPv6 its /64."));
+  section.append(h("p", { class: "hint" }, "Five wrong passwords ban an address for an hour; of IPv6 its /64. Shown are bans for passwords of yours."));
   const units = table(section, "Units", ["Unit", "State", "Since", "Restarts"]);
   const meter = (total, available) => (total ? [h("meter", { min: 0, max: total, high: total * 0.9, value: total - available, "aria-label": "in use" }), ` ${size(available)} free of ${size(total)}`] : ["unknown"]);
   async function lift(ban) {
     await call("POST", "/gate/unban", { address: ban.unban });
-    toast(`${ban.address} may sign in again in a moment.`);
-    setTimeout(load, 2000);
+    toast(`${ban.address} may sign in again.`);
+    load();
   }
   const load = loading(section, async () => {
     const [found, banned] = await Promise.all([call("GET", "box"), call("GET", "/gate/bans")]);
     rows(bans, banned.bans, (ban) => ban.address, (ban) => h("tr", {},
       h("th", { scope: "row" }, ban.address), h("td", { "data-label": "since" }, when(ban.since)), h("td", { "data-label": "until" }, ban.until ? when(ban.until) : "for good"),
-      h("td", { class: "do" }, h("button", { type: "button", class: "small", "aria-label": `Unban ${ban.address}`, onclick: (event) => run(event.currentTarget, () => lift(ban)) }, "Unban"))), "Nobody is banned.");
+      h("td", { class: "do" }, h("button", { type: "button", class: "small", "aria-label": `Unban ${ban.address}`, onclick: (event) => run(event.currentTarget, () => lift(ban)) }, "Unban"))), "No address is banned for wrong passwords of yours.");
     problems.hidden = !found.problems.length;
     problems.replaceChildren(...found.problems.map((text) => h("p", {}, text)));
     const certificate = found.certificate;
