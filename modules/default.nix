@@ -5,6 +5,7 @@
     ./agents.nix
     ./attention.nix
     ./box.nix
+    ./bus.nix
     ./cloud.nix
     ./codex.nix
     ./first-boot.nix

@@ -28,6 +28,7 @@ let
       programs.git = anything;
       services = {
         caddy = anything;
+        dbus = anything;
         earlyoom = anything;
         fail2ban = anything;
         getty = anything;
@@ -36,6 +37,16 @@ let
       system = anything;
       users = anything;
       zramSwap = anything;
+      security.polkit = {
+        enable = lib.mkOption {
+          type = lib.types.bool;
+          default = false;
+        };
+        extraConfig = lib.mkOption {
+          type = lib.types.lines;
+          default = "";
+        };
+      };
       security.sudo = {
         enable = lib.mkOption {
           type = lib.types.bool;

@@ -92,6 +92,8 @@ in
     lib.genAttrs etcPaths textOf
     // {
       sudoers = config.security.sudo.configFile;
+      "dbus-1/system.d/agent-box.conf" = cfg.busPolicy;
+      "polkit-1/rules.d/10-agent-box.rules" = cfg.polkitRules;
     }
     // lib.optionalAttrs (cfg.tmpfiles != [ ]) {
       "tmpfiles.d/agent-box.conf" = lib.concatMapStrings (line: "${line}\n") cfg.tmpfiles;
