@@ -37,6 +37,8 @@ let
     inherit (user) seed;
     # Those of the whole user are in its unit.
     limits = user.effectiveLimits.session;
+    slice = cfg.userSlice name;
+    inherit (user.effectiveLimits.user) diskMax;
   };
 in
 {

@@ -11,9 +11,11 @@
     ./first-boot.nix
     ./guides.nix
     ./limits.nix
+    ./logins.nix
     ./memory.nix
     ./metadata.nix
     ./processes.nix
+    ./quota.nix
     ./sandbox.nix
     ./sessions.nix
     ./sudo.nix

@@ -32,6 +32,7 @@ let
         earlyoom = anything;
         fail2ban = anything;
         getty = anything;
+        udev = anything;
       };
       systemd = anything;
       system = anything;

@@ -4,7 +4,15 @@
 let
   cfg = config.services.agent-box;
 
-  isOurs = name: lib.hasPrefix "agent-box-" name;
+  # Those of all users are below the slices of these names.
+  isOurs =
+    name:
+    lib.hasPrefix "agent-box-" name
+    || lib.elem name [
+      "agent-box.slice"
+      "agent.slice"
+      "system.slice"
+    ];
   isAutologin = name: config.services.getty.autologinUser != null && name == "serial-getty@.service";
   units = lib.filterAttrs (
     name: unit:
@@ -12,7 +20,6 @@ let
     && (
       isOurs name
       || isAutologin name
-      || name == "earlyoom.service"
       || (cfg.web.enable && name == "caddy.service")
       || (cfg.web.enable && cfg.web.fail2ban && name == "fail2ban.service")
     )
@@ -94,6 +101,9 @@ in
       sudoers = config.security.sudo.configFile;
       "dbus-1/system.d/agent-box.conf" = cfg.busPolicy;
       "polkit-1/rules.d/10-agent-box.rules" = cfg.polkitRules;
+    }
+    // lib.optionalAttrs (cfg.diskRules != "") {
+      "udev/rules.d/99-agent-box.rules" = cfg.diskRules;
     }
     // lib.optionalAttrs (cfg.tmpfiles != [ ]) {
       "tmpfiles.d/agent-box.conf" = lib.concatMapStrings (line: "${line}\n") cfg.tmpfiles;
