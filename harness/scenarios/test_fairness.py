@@ -89,7 +89,10 @@ def test_cause(box: Box) -> None:
     box.write_file("/opt/hold.py", HOLD, mode=0o755)
     box.ctl("bob", "add eater --agent shell").check()
     view = box.wait_session("bob", "eater", "running")
+    # No limit of its own ends it first.
     box.succeed("systemctl set-property --runtime agent-box-bob.slice MemoryMax=infinity")
+    group = f"{outside.group(box, outside.sandbox('bob'))}/session-{view['id']}"
+    box.succeed(f"echo max >{group}/memory.max")
     # As its first process: whose end is the end of the session.
     _in_session(box, "bob", "eater", "exec python3 /opt/hold.py 4000 eater 0")
 
@@ -99,6 +102,7 @@ def test_cause(box: Box) -> None:
 
     again = box.wait_for("the cause `out of memory`", out_of_memory, timeout=120)
     assert again["pid"] != view["pid"]
+    box.expect_in(outside.journal(box, WATCH), "bob uses most")
 
 
 @pytest.mark.needs("memory-limits")

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_box.config import Limits
 from agent_box.memory import groups
 from agent_box.memory.choice import Judge, Owner
 from agent_box.memory.groups import Group, Process
 from agent_box.memory.machine import Look, look
+from agent_box.supervisor.cgroups import Groups
 
 MIB, GIB = 1 << 20, 1 << 30
 TOTAL = 16 * GIB
@@ -155,6 +157,18 @@ def test_what_a_dead_writer_left_goes_with_the_whole_unit(machine: Machine) -> N
     victim = machine.judge().choose(TOTAL, 0)
     assert victim is not None
     assert names(victim.what) == ["agent-box-bob.service"]
+
+
+def test_the_supervisor_hears_why(machine: Machine) -> None:
+    """With an attribute of the group, which it reads beside what the kernel counts."""
+    of_bob = Groups(0, Limits())
+    of_bob.root = machine.group(SANDBOX, 6 * GIB)
+    session = machine.group(f"{SANDBOX}/{of_bob.name('a')}", 6 * GIB)
+    (session / "memory.events").write_text("oom 0\noom_kill 2\n")
+    assert of_bob.oom_kills("a") == 2
+    Group(session).kill()
+    assert (session / "cgroup.kill").read_text() == "1"
+    assert of_bob.oom_kills("a") == 3
 
 
 def test_nobody_else_pays_for_files_in_memory_of_who_has_no_process(machine: Machine) -> None:
