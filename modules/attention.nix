@@ -38,7 +38,7 @@ in
           "agent-box-${name}.service"
           "network-online.target"
         ];
-        serviceConfig = hardening.attention // {
+        serviceConfig = hardening.attention // cfg.besideSessions name // {
           Type = "exec";
           User = name;
           Group = name;

@@ -36,6 +36,8 @@ let
     runtimeDirectory = "/run/agent-box-${name}";
     # Those of the whole user are in its unit.
     limits = user.effectiveLimits.session;
+    slice = cfg.userSlice name;
+    inherit (user.effectiveLimits.user) diskMax;
   };
 in
 {

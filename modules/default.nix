@@ -5,16 +5,19 @@
     ./agents.nix
     ./attention.nix
     ./box.nix
+    ./bus.nix
     ./cloud.nix
     ./codex.nix
     ./first-boot.nix
     ./guides.nix
     ./limits.nix
+    ./logins.nix
     ./memory.nix
     ./metadata.nix
     ./network.nix
     ./nix-daemon.nix
     ./processes.nix
+    ./quota.nix
     ./runtime-directories.nix
     ./sandbox.nix
     ./sessions.nix

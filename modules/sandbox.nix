@@ -73,6 +73,7 @@ let
     serviceConfig =
       hardening.supervisor name
       // restart
+      // cfg.besideSessions name
       // {
         Type = "notify";
         NotifyAccess = "main";

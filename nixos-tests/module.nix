@@ -71,9 +71,11 @@ let
       programs.git = anything;
       services = {
         caddy = anything;
+        dbus = anything;
         earlyoom = anything;
         fail2ban = anything;
         getty = anything;
+        udev = anything;
       };
       systemd = anything;
       system = anything;
@@ -82,6 +84,16 @@ let
         groups = accounts "members";
       };
       zramSwap = anything;
+      security.polkit = {
+        enable = lib.mkOption {
+          type = lib.types.bool;
+          default = false;
+        };
+        extraConfig = lib.mkOption {
+          type = lib.types.lines;
+          default = "";
+        };
+      };
       security.sudo = {
         enable = lib.mkOption {
           type = lib.types.bool;

@@ -30,7 +30,7 @@ in
       StartLimitIntervalSec = 0;
     };
     stopIfChanged = false;
-    serviceConfig = settings // {
+    serviceConfig = settings // cfg.besideSessions name // {
       Type = "exec";
       User = name;
       Group = name;

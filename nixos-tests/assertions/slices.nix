@@ -1,4 +1,5 @@
-# Each user has a slice, which sandbox and codex app-server share. A dash in the name of a
+# Each user has a slice, which sandbox, codex app-server and whatever else runs as the user
+# share. A dash in the name of a
 # slice means "below": users whose names begin alike must not share a limit.
 { lib, evaluated }:
 let
@@ -11,6 +12,24 @@ let
     # Names of units are all that counts here.
     hideProcesses = false;
   };
+
+  inherit (import ./boxes.nix) web;
+
+  # Everything that makes units for a user.
+  whole = evaluated { } (
+    web { }
+    // {
+      users.u0.noticeUrlFile = "/run/secrets/url";
+      selfUpdate.enable = true;
+      hideProcesses = false;
+    }
+  );
+  ofUser = lib.filterAttrs (
+    _: unit: (unit.serviceConfig.User or null) == "u0"
+  ) whole.systemd.services;
+  outside = lib.filterAttrs (
+    _: unit: (unit.serviceConfig.Slice or null) != "agent-box-u0.slice"
+  ) ofUser;
 
   judge =
     unit: name: slice:
@@ -25,4 +44,6 @@ let
 in
 lib.concatLists (lib.mapAttrsToList (judge "agent-box-") wanted)
 ++ lib.concatLists (lib.mapAttrsToList (judge "agent-box-codex-") wanted)
+++ map (unit: "${unit} runs as u0 and counts for nobody") (lib.attrNames outside)
+++ lib.optional (lib.length (lib.attrNames ofUser) < 7) "only ${toString (lib.attrNames ofUser)} run as u0"
 ++ map (slice: "nobody limits ${slice}") (lib.filter (slice: !made slice) (lib.attrValues wanted))

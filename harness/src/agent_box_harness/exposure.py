@@ -24,6 +24,8 @@ CEILINGS = {
     "agent-box-site-files-alice.service": 0.4,
     "agent-box-update.service": 2.3,  # sets the profile of the system, has systemd switch to it
     "agent-box-first-boot.service": 1.8,  # asks the box, and tells an address that it was given
+    "agent-box-memory.service": 1.3,  # ends processes and groups of others
+    "agent-box-logins-alice.service": 1.2,  # sets limits of the slice of logins
     "fail2ban.service": 2.1,  # reads the journal and rules the firewall
 }
 """From 0 (closed) to 10. The README shows these figures; they may only ever go down."""

@@ -76,6 +76,10 @@ class UserConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seed: dict[str, Seed] = {}
     """In documents of old; see `User.seed`."""
     limits: Limits = Limits()
+    slice: str | None = None
+    """Unit that all that runs for the user is below, logins apart; `None` in older documents."""
+    disk_max: str | None = None
+    """Most that the user may keep on the file system of the home, as `memory_max` is written."""
 
 
 class BoxInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

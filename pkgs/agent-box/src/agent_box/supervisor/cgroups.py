@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_box.errors import InternalError
+from agent_box.memory.groups import marks
 
 if TYPE_CHECKING:
     from agent_box.config import Limits
@@ -107,15 +108,20 @@ class Groups:
         return Applied(_get(group / "memory.max"), _get(group / "pids.max"))
 
     def oom_kills(self, session_id: str) -> int:
-        """Return how often the kernel killed in this group for lack of memory."""
+        """Return how often something in this group was ended for lack of memory.
+
+        The kernel counts what it ends at a limit; agent-box-memory notes what it ends.
+        """
         if self.root is None:
             return 0
+        group = self.root / self.name(session_id)
+        noted = marks(group)
         try:
-            text = (self.root / self.name(session_id) / "memory.events").read_text()
+            text = (group / "memory.events").read_text()
         except OSError:
-            return 0
+            return noted
         counts = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
-        return int(counts.get("oom_kill", 0))
+        return int(counts.get("oom_kill", 0)) + noted
 
     def populated(self, session_id: str) -> bool:
         """Tell whether a process of the session lives."""
