@@ -14,7 +14,6 @@ import asyncio
 import dataclasses
 import logging
 import os
-import socket
 import sys
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -24,9 +23,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from agent_box.activation import activated
 from agent_box.errors import InternalError
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterable
     from types import FrameType
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
-
-FIRST_FD = 3
-"""The first descriptor that systemd passes."""
 
 MAX_HEAD = 64 * 1024
 """Bytes of request line and headers together."""
@@ -62,29 +60,6 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-
-
-def activated() -> dict[str, socket.socket]:
-    """Return the sockets that systemd passed, by `FileDescriptorName=`, and forget the request.
-
-    Two sockets of one name, or without one, are told apart by a counter: `name`, `name.1`.
-    """
-    meant = os.environ.pop("LISTEN_PID", "")
-    count = os.environ.pop("LISTEN_FDS", "")
-    names = os.environ.pop("LISTEN_FDNAMES", "")
-    if meant != str(os.getpid()) or not count.isdigit():
-        return {}
-    found: dict[str, socket.socket] = {}
-    given = names.split(":") if names else []
-    for index in range(int(count)):
-        os.set_inheritable(FIRST_FD + index, False)
-        name = given[index] if index < len(given) and given[index] else "socket"
-        key, number = name, 0
-        while key in found:
-            number += 1
-            key = f"{name}.{number}"
-        found[key] = socket.socket(fileno=FIRST_FD + index)
-    return found
 
 
 def listed(routes: Iterable[BaseRoute]) -> str:

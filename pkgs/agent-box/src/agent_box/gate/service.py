@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from agent_box import config, httpd
+from agent_box.activation import activated
 from agent_box.errors import AgentBoxError, InternalError
 from agent_box.gate import passwords, setup
 from agent_box.gate.account import Account
@@ -133,7 +134,7 @@ def main() -> None:
     httpd.setup_logging()
     os.umask(0o077)
     passwords.give_memory_back()
-    sockets = httpd.activated()
+    sockets = activated()
     admin = next((sock for name, sock in sockets.items() if "admin" in name), None)
     front = next((sock for sock in sockets.values() if sock is not admin), None)
     try:

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agent_box import __version__, config, httpd, sdnotify
+from agent_box.activation import activated
 from agent_box.errors import AgentBoxError, InternalError
 from agent_box.locking import atomic_write
 from agent_box.subscriptions import spawning
@@ -198,7 +199,7 @@ def main() -> None:
     try:
         box = config.load()
         user = config.current_user(box)
-        sock = next(iter(httpd.activated().values()), None)
+        sock = next(iter(activated().values()), None)
         if sock is None:
             raise InternalError(
                 "no socket was passed: this service is started by its .socket unit, see:"
