@@ -42,7 +42,7 @@ in
   text = lib.concatStringsSep "\n" (
     [
       (import ./global.nix { inherit lib web; })
-      (headers.text + "\n" + import ./snippets.nix)
+      (headers.text + "\n" + import ./snippets.nix + "\n" + import ./cookies.nix)
       (import ./errors.nix)
       (import ./site.nix { inherit lib web routesOf; })
       others

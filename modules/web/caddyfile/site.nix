@@ -26,6 +26,7 @@
   		# What only we may say.
   		request_header -X-Agent-Box-*
   		request_header -X_Agent_Box_*
+  		import own-cookies
   		@upgrade header Upgrade *
   		request_header @upgrade X-Agent-Box-Upgrade websocket
 

@@ -73,6 +73,8 @@ class UserConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     runtime_directory: str
     seed: dict[str, Seed] = {}
     limits: Limits = Limits()
+    network: str | None = None
+    """Network namespace that the user's programs have for themselves; `None`: the machine's."""
 
 
 class BoxInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -110,6 +112,8 @@ class Web(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whose workspace `/` leads to."""
     users: dict[str, WebUser]
     gate: GateConfig = GateConfig()
+    sites_domain: str | None = None
+    """What host names of sites end in; `None`: `domain`."""
 
 
 class WebhookUser(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -222,6 +226,7 @@ class User:
         self.shell = config.shell
         self.runtime_dir = Path(config.runtime_directory)
         self.limits = config.limits
+        self.network = config.network
         self.seed = config.seed
         self.config_dir = self.home / ".config/agent-box"
         self.state_dir = self.home / ".local/state/agent-box"
@@ -230,6 +235,11 @@ class User:
     def registry_path(self) -> Path:
         """The list of sessions that should exist."""
         return self.config_dir / "sessions.json"
+
+    @property
+    def sites_path(self) -> Path:
+        """The list of what the user publishes."""
+        return self.config_dir / "sites.json"
 
     @property
     def env_path(self) -> Path:
