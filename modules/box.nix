@@ -37,6 +37,7 @@ let
     inherit (user) seed;
     # Those of the whole user are in its unit.
     limits = user.effectiveLimits.session;
+    network = (cfg.inUserNetwork name).serviceConfig.NetworkNamespacePath or null;
   };
 in
 {

@@ -12,6 +12,7 @@
     ./limits.nix
     ./memory.nix
     ./metadata.nix
+    ./network-stub.nix
     ./processes.nix
     ./sandbox.nix
     ./sessions.nix
