@@ -10,7 +10,7 @@ import pytest
 
 from agent_box_harness import browser
 from agent_box_harness.edge import Ask, Edge, with_cookie
-from agent_box_harness.sites import add, afresh, curl, declare, listen, listing
+from agent_box_harness.sites import add, afresh, curl, declare, listen, listing, serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -74,8 +74,7 @@ FORBIDDEN = ("clear-site-data", "alt-svc", "nel", "secure-session", "set-cookie2
 def evil(box: Box) -> str:
     """Publish the program and return its host."""
     box.machine.write_file("/opt/evil.py", EVIL.encode(), mode=0o644)
-    box.succeed("systemd-run --quiet --uid=bob --unit=evil python3 /opt/evil.py")
-    box.wait_for("port 3300", lambda: box.run("ss -ltn | grep -q ':3300 '").rc == 0)
+    serve(box, "bob", "evil", "python3 /opt/evil.py", 3300)
     add(box, "bob", "evil --port 3300 --public")
     return "evil-bob.box.test"
 

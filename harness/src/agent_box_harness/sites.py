@@ -9,6 +9,21 @@ if TYPE_CHECKING:
     from agent_box_harness.box import Box
 
 
+def network(box: Box, user: str) -> str | None:
+    """Return the network namespace that a user has alone, if any."""
+    found: str | None = box.document["users"][user].get("network")
+    return found
+
+
+def serve(box: Box, user: str, unit: str, command: str, port: int) -> None:
+    """Have a program of the user listen, where programs of the user's sessions do."""
+    where = network(box, user)
+    option = f"-p NetworkNamespacePath={where} " if where else ""
+    box.succeed(f"systemd-run --quiet --uid={user} --unit={unit} {option}{command}")
+    inside = f"nsenter --net={where} " if where else ""
+    box.wait_for(f"port {port}", lambda: box.run(f"{inside}ss -ltn | grep -q ':{port} '").rc == 0)
+
+
 def listen(box: Box, user: str, port: int, address: str = "127.0.0.1") -> None:
     """Have a program of the user answer every request with what it was asked."""
     program = (
@@ -25,8 +40,7 @@ def listen(box: Box, user: str, port: int, address: str = "127.0.0.1") -> None:
     )
     path = f"/opt/site-{user}-{port}.py"
     box.machine.write_file(path, program.encode(), mode=0o644)
-    box.succeed(f"systemd-run --quiet --uid={user} --unit=site-{user}-{port} python3 {path}")
-    box.wait_for(f"port {port}", lambda: box.run(f"ss -ltn | grep -q ':{port} '").rc == 0)
+    serve(box, user, f"site-{user}-{port}", f"python3 {path}", port)
 
 
 def curl(box: Box, host: str, path: str = "/", options: str = "") -> tuple[int, str]:

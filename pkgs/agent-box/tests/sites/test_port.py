@@ -89,3 +89,21 @@ def test_another_network_than_it_was_told(tmp_path):
     (tmp_path / "net").touch()
     with pytest.raises(SystemExit, match="not the network"):
         port.main(["3000", "--network", str(tmp_path / "net")])
+
+
+def test_whose_program_it_has_to_be(monkeypatch):
+    """In a network that users share, the user's own."""
+    made = []
+
+    class Recorder:
+        def __init__(self, _, number, owner):
+            made.append((number, owner))
+
+        async def run(self):
+            pass
+
+    monkeypatch.setattr(port, "Forwarder", Recorder)
+    monkeypatch.setattr(port, "activated", lambda: {"socket": None})
+    port.main(["3000"])
+    port.main(["3000", "--network", "/proc/self/ns/net"])
+    assert made == [(3000, os.getuid()), (3000, None)]
