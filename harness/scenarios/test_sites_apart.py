@@ -324,6 +324,8 @@ def test_one_user_in_a_loop(edge: Edge) -> None:
     spent = used(box) - before
     assert waited < box.machine.scaled(8), waited
     assert spent < box.machine.scaled(6), spent
+    reloads = json.loads(box.read("/run/agent-box-sites/pace.json"))
+    assert len(reloads["bob"]) <= 5, reloads
     assert box.succeed("systemctl --failed --no-legend --plain") == ""
     # what came last is taken up as soon as it is bob's turn
     found = listing(box, "bob")
