@@ -38,6 +38,7 @@ let
     limits = user.effectiveLimits.session;
     slice = cfg.userSlice name;
     inherit (user.effectiveLimits.user) diskMax;
+    network = (cfg.inUserNetwork name).serviceConfig.NetworkNamespacePath or null;
   };
 in
 {

@@ -48,7 +48,7 @@ let
     - To show something that runs: have it listen on a port of 127.0.0.1 from 1024 on, then
       `agent-box-site add NAME --port N`. It prints the URL, https://NAME-${
         lib.replaceStrings [ "_" ] [ "-" ] name
-      }.${web.domain}/. Visitors
+      }.${if web.sitesDomain == null then web.domain else web.sitesDomain}/. Visitors
       need this user's name and password.
     - To show files as they are: put them below `~/sites/NAME`, then
       `agent-box-site add NAME --dir NAME`.

@@ -306,22 +306,30 @@ rec {
     ];
   };
 
-  # Renders sites as root: reads lists of users with their rights, looks at who listens
-  # on which port, runs Caddy to check and load what it wrote.
+  # Renders sites as root: takes lists from sockets, opens no path of a user. It has Caddy
+  # check and load what it wrote, and systemd open sockets for ports.
   sites = daemon // {
     CapabilityBoundingSet = [
       "CAP_CHOWN"
       "CAP_DAC_OVERRIDE"
-      "CAP_SETGID"
-      "CAP_SETUID"
     ];
-    # For files and folders of users.
-    ProtectHome = "read-only";
-    # Takes on the user's rights.
+    InaccessiblePaths = messageSockets;
+    PrivateNetwork = true;
+    # It gives files to the group of their reader.
     SystemCallFilter = [
       "@system-service"
       "~@resources"
     ];
+  };
+
+  # Between the edge and a port of a user: dials this machine and nothing else, as the user.
+  sitePort = daemon // {
+    RestrictAddressFamilies = [
+      "AF_INET"
+      "AF_INET6"
+      "AF_UNIX"
+    ];
+    IPAddressAllow = "localhost";
   };
 
   # The edge: the only one that the network reaches.

@@ -107,6 +107,7 @@ let
       networking.fqdnOrHostName = "box";
       networking.hostName = "box";
       nix.package = pkgs.nix;
+      services.fail2ban.package = pkgs.fail2ban;
       ids.uids.messagebus = 4;
       ids.gids.wheel = 1;
       # The edge asks for its own.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent_box_harness.edge import Ask, with_cookie
+from agent_box_harness.sites import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,12 +137,7 @@ def test_from_an_issuer(edge: Edge, measured: Callable[[str, float], None]) -> N
         assert visit(box, root, host) == 0, host
     assert issued(box) == 1
 
-    box.succeed(
-        "systemd-run --quiet --uid=alice --unit=shop --working-directory=/usr/share"
-        " -p NetworkNamespacePath=/run/netns/agent-box-alice"
-        " python3 -m http.server -b 127.0.0.1 3200"
-    )
-    box.wait_until_succeeds('test -n "$(ip netns exec agent-box-alice ss -Hltn sport = :3200)"')
+    serve(box, "alice", "shop", "python3 -m http.server -d /usr/share -b 127.0.0.1 3200", 3200)
     box.in_session("alice", "agent-box-site add shop --port 3200 --public").check("add")
     box.wait_for(
         "the site's certificate",

@@ -11,11 +11,20 @@ let
   label = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
   isDomain =
     name: builtins.match "(${label}\\.)*${label}" name != null && lib.stringLength name <= 253;
+  # As far as names tell; which suffixes are public is not known here.
+  related =
+    one: other:
+    one == other || lib.hasSuffix ".${one}" other || lib.hasSuffix ".${other}" one;
+  registrable = name: lib.takeEnd 2 (lib.splitString "." name);
+  seemsShared =
+    one: other:
+    registrable one == registrable other && lib.stringLength (lib.head (registrable one)) > 3;
   isOrigin = text: builtins.match "https://(${label}\\.)*${label}(:[1-9][0-9]{0,4})?" text != null;
 
   document = {
     inherit (web) domain origins;
     rootUser = web.user;
+    inherit (web) sitesDomain;
     gate = {
       state = "/var/lib/agent-box-gate";
       idleDays = web.loginIdleDays;
@@ -73,6 +82,20 @@ in
         description = ''
           Origins from which pages may change anything or open a terminal, as browsers write
           them. More than the default is needed where browsers reach the box on another port.
+        '';
+      };
+
+      sitesDomain = mkOption {
+        type = types.nullOr types.str;
+        default = null;
+        example = "example-sites.org";
+        description = ''
+          Domain of the sites that users publish, recommended: every site is
+          `https://<label>.<sitesDomain>`. It must be a registrable domain of its own, so that
+          pages of users share no cookies with the box, and all names below it must lead to this
+          machine (a DNS record for `*.example-sites.org`). Null: sites are below
+          {option}`services.agent-box.web.domain`. A page there cannot reach the box, but its script
+          can set cookies for the whole domain, up to those that sign people out.
         '';
       };
 
@@ -161,6 +184,14 @@ in
           message = "services.agent-box.web.domain: \"${web.domain}\" is no host name. Write it in lower case without scheme, port or path, for example \"box.example.com\".";
         }
         {
+          assertion = web.sitesDomain == null || isDomain web.sitesDomain && lib.hasInfix "." web.sitesDomain;
+          message = "services.agent-box.web.sitesDomain: \"${toString web.sitesDomain}\" is no domain. Write it in lower case without scheme, port or path, for example \"example-sites.org\".";
+        }
+        {
+          assertion = web.sitesDomain == null || !related web.sitesDomain web.domain;
+          message = "services.agent-box.web.sitesDomain: \"${toString web.sitesDomain}\" and services.agent-box.web.domain (\"${web.domain}\") share cookies, since one is below the other. Name a domain that is registered by itself, or set it to null.";
+        }
+        {
           assertion = web.users != [ ];
           message = "services.agent-box.web: no user has a workspace. Set users.<name>.web.enable for one, or turn web.enable off.";
         }
@@ -174,6 +205,9 @@ in
         message = "services.agent-box.web.origins: \"${origin}\" is no origin of a page with TLS. Write it as in \"https://box.example.com:8443\", without a slash at the end.";
       }) web.origins
       ++ lib.concatMap fileOf web.users;
+
+      warnings = lib.optional (web.sitesDomain != null && seemsShared web.sitesDomain web.domain) ''
+        services.agent-box.web.sitesDomain: "${toString web.sitesDomain}" and "${web.domain}" are both below "${lib.concatStringsSep "." (registrable web.domain)}". Unless that is a public suffix, pages of users share cookies with the box all the same: name a domain that is registered by itself.'';
 
       # So that an agent can say where what it made is to be seen.
       systemd.services = lib.listToAttrs (

@@ -1,6 +1,7 @@
-# Sites of users, each under a host name of its own. A user declares them as data; a
-# helper of root judges every entry and writes what the edge imports. A folder is
-# served by a service of the user, so that no other account reads a home.
+# Sites of users, each under a host name of its own. A user declares them as data and
+# hands that over; a helper of root judges every entry and writes what the edge imports.
+# A folder is served by a service of the user, a port is dialled by one, so that neither
+# root nor the edge touches a path or an address that users have a say in.
 {
   config,
   lib,
@@ -12,31 +13,69 @@ let
   inherit (cfg) web;
   hardening = import ../hardening.nix { inherit lib; };
 
-  helper = {
-    path = [ pkgs.caddy ];
-    after = [ "caddy.service" ];
-    # A user who keeps changing the file must not stop the helper for all.
-    unitConfig.StartLimitIntervalSec = 0;
-    serviceConfig = hardening.sites // {
-      Type = "oneshot";
-      ExecStart = "${cfg.runtime}/bin/agent-box-sites";
-      SyslogIdentifier = "agent-box-sites";
-      StateDirectory = "agent-box-sites";
-      StateDirectoryMode = "0755";
-      RuntimeDirectory = "agent-box-sites";
-      RuntimeDirectoryMode = "0755";
-      RuntimeDirectoryPreserve = true;
-      TimeoutStartSec = "5min";
-      MemoryMax = "512M";
-      TasksMax = 64;
-    };
-  };
-
   units = import ./units.nix { inherit lib config; };
 
   files = "agent-box-site-files";
 
-  declared = name: "/home/${name}/.config/agent-box/sites.json";
+  helper = "agent-box-sites";
+
+  port = "agent-box-site-port";
+
+  # Where a user hands over the list of sites. Who it comes from is known by the socket.
+  listOf = name: {
+    description = "List of sites of ${name}, for the helper";
+    wantedBy = [ "sockets.target" ];
+    listenStreams = [ "/run/agent-box-site-lists/${name}.sock" ];
+    socketConfig = {
+      SocketUser = name;
+      SocketMode = "0600";
+      FileDescriptorName = name;
+      Service = "${helper}.service";
+      # Whoever knocks without end must not close it.
+      TriggerLimitIntervalSec = 0;
+    };
+  };
+
+  # One for each port in use, `@PORT`: the helper starts and stops them.
+  portSocketOf = name: {
+    description = "Port %i of ${name}, for the edge";
+    listenStreams = [ "/run/${port}/${name}/%i.sock" ];
+    socketConfig = {
+      SocketGroup = "caddy";
+      SocketMode = "0660";
+      RemoveOnStop = true;
+      TriggerLimitIntervalSec = 0;
+    };
+  };
+
+  portOf =
+    name:
+    let
+      network = cfg.inUserNetwork name;
+      path = network.serviceConfig.NetworkNamespacePath or null;
+    in
+    lib.mkMerge [
+      network
+      {
+        description = "Port %i of ${name}, behind a site";
+        unitConfig.StartLimitIntervalSec = 0;
+        # An update must not end what goes through it. It ends when it is idle.
+        restartIfChanged = false;
+        serviceConfig = hardening.sitePort // cfg.besideSessions name // {
+          Type = "exec";
+          User = name;
+          Group = name;
+          # In a network of the user's own, every program is.
+          ExecStart = "${cfg.runtime}/bin/${port} %i${
+            lib.optionalString (path != null) " --network ${path}"
+          }";
+          SyslogIdentifier = port;
+          LimitNOFILE = 4096;
+          MemoryMax = "256M";
+          TasksMax = 16;
+        };
+      }
+    ];
 
   socketOf =
     name:
@@ -66,44 +105,47 @@ in
     ) web.users;
 
     systemd = {
-      paths.agent-box-sites = {
-        description = "Lists of sites";
-        wantedBy = [ "multi-user.target" ];
-        pathConfig = {
-          PathChanged = map declared web.users;
-          TriggerLimitIntervalSec = 0;
-        };
-      };
-
-      sockets = units.perUser files socketOf;
+      sockets =
+        units.perUser files socketOf
+        // units.perUser helper listOf
+        // lib.mapAttrs' (unit: lib.nameValuePair "${unit}@") (units.perUser port portSocketOf);
 
       services = {
-        agent-box-sites = lib.recursiveUpdate helper {
+        ${helper} = {
           description = "Take up what users declare as sites";
+          # What there is already is opened at the start.
           wantedBy = [ "multi-user.target" ];
-          # Nothing to do where nobody ever declared one.
-          unitConfig.ConditionPathExists = map (path: "|${path}") (
-            [ "/var/lib/agent-box-sites/sites.caddy" ] ++ map declared web.users
-          );
-        };
-        # Somebody else may listen on a port by now, and a change may have slipped by
-        # while the helper was at work.
-        agent-box-sites-check = lib.recursiveUpdate helper {
-          description = "Look at the ports of sites again";
-          # Nothing to do on a box without sites.
-          unitConfig.ConditionPathExists = "/run/agent-box-sites/any";
+          requires = map (name: "${helper}-${name}.socket") web.users;
+          after = [ "caddy.service" ] ++ map (name: "${helper}-${name}.socket") web.users;
+          path = [
+            pkgs.caddy
+            pkgs.systemd
+          ];
+          unitConfig.StartLimitIntervalSec = 0;
+          stopIfChanged = false;
+          serviceConfig = hardening.sites // {
+            Type = "exec";
+            ExecStart = "${cfg.runtime}/bin/${helper}";
+            Restart = "on-failure";
+            RestartSec = "1s";
+            RestartSteps = 5;
+            RestartMaxDelaySec = "30s";
+            SyslogIdentifier = helper;
+            StateDirectory = helper;
+            StateDirectoryMode = "0755";
+            RuntimeDirectory = helper;
+            RuntimeDirectoryMode = "0755";
+            RuntimeDirectoryPreserve = true;
+            # Whatever users have it do, most of the machine is for something else.
+            CPUQuota = "50%";
+            CPUWeight = 20;
+            MemoryMax = "512M";
+            TasksMax = 64;
+          };
         };
       }
-      // units.perUser files filesOf;
-
-      timers.agent-box-sites-check = {
-        description = "Look at the ports of sites again";
-        wantedBy = [ "timers.target" ];
-        timerConfig = {
-          OnActiveSec = "1min";
-          OnUnitInactiveSec = "1min";
-        };
-      };
+      // units.perUser files filesOf
+      // lib.mapAttrs' (unit: lib.nameValuePair "${unit}@") (units.perUser port portOf);
     };
   };
 }

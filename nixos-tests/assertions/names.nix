@@ -26,10 +26,12 @@ let
     "sockets"
     "timers"
   ];
+  sockets = lib.concatMap (unit: unit.listenStreams) (lib.attrValues config.systemd.sockets);
   directories = lib.concatMap (line: if line == null then [ ] else line) (
     map (builtins.match ".* /run/(agent-box-[a-z0-9-]+)[ /].*") config.services.agent-box.tmpfiles
+    ++ map (builtins.match "/run/(agent-box-[a-z0-9-]+)/.*") sockets
   );
-  ours = map (lib.removePrefix "agent-box-") (
+  ours = map (name: lib.removePrefix "agent-box-" (lib.removeSuffix "@" name)) (
     lib.filter (lib.hasPrefix "agent-box-") (units ++ directories)
   );
 

@@ -25,6 +25,26 @@ in
       box = web { domain = "box.example.com {\n}"; };
       remedy = "in lower case";
     };
+    "domain of sites with a scheme" = {
+      box = web { sitesDomain = "https://sites.example.org"; };
+      remedy = "without scheme, port or path";
+    };
+    "domain of sites that is no domain" = {
+      box = web { sitesDomain = "localhost"; };
+      remedy = "is no domain";
+    };
+    "domain of sites below the box's" = {
+      box = web { sitesDomain = "sites.box.example.com"; };
+      remedy = "registered by itself";
+    };
+    "domain of sites above the box's" = {
+      box = web { sitesDomain = "example.com"; };
+      remedy = "registered by itself";
+    };
+    "domain of sites that is the box's" = {
+      box = web { sitesDomain = "box.example.com"; };
+      remedy = "registered by itself";
+    };
     "origin without TLS" = {
       box = web { origins = [ "http://box.example.com" ]; };
       remedy = "without a slash at the end";
@@ -87,10 +107,18 @@ in
     };
   };
 
+  warned = {
+    "domain of sites beside the box's" = {
+      box = web { sitesDomain = "sites.example.com"; };
+      remedy = "public suffix";
+    };
+  };
+
   accepted = {
     "a browser" = web { };
     "a browser for one of two" = lib.recursiveUpdate (web { }) { users.bob.web.enable = false; };
     "a browser on another port" = web { origins = [ "https://box.example.com:8443" ]; };
+    "a domain for sites" = web { sitesDomain = "example-sites.org"; };
     "a second issuer of certificates" = web {
       acmeFallbackDirectory = "https://acme.zerossl.com/v2/DV90";
     };

@@ -303,7 +303,7 @@ def visit(box: Box, folder: Path) -> Iterator[Visitor]:
         port = box.machine.forward_port(guest=443)
     running.port = port
     name = f"{origin.hostname}:{origin.port or 443}"
-    rule = f"--host-resolver-rules=MAP {name} 127.0.0.1:{port}"
+    rule = f"--host-resolver-rules=MAP {name} 127.0.0.1:{port}, MAP *.{name} 127.0.0.1:{port}"
     browser = running.at(rule)
     try:
         yield Visitor(box, browser, folder)

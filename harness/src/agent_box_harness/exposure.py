@@ -20,8 +20,9 @@ CEILINGS = {
     "agent-box-webhook-alice.service": 0.4,
     "agent-box-terminal-alice.service": 2.7,  # the class of bob's sessions
     "agent-box-relay-alice.service": 0.4,
-    "agent-box-sites.service": 2.0,
+    "agent-box-sites.service": 1.2,
     "agent-box-site-files-alice.service": 0.4,
+    "agent-box-site-port-alice@3000.service": 1.1,
     "agent-box-update.service": 2.3,  # sets the profile of the system, has systemd switch to it
     "agent-box-first-boot.service": 1.8,  # asks the box, and tells an address that it was given
     "agent-box-memory.service": 1.3,  # ends processes and groups of others

@@ -41,6 +41,7 @@ lib.concatStringsSep "\n" (
     (import ./patience.nix { inherit lib pkgs; })
     (import ./snippets.nix { inherit pages; })
     (import ./answers.nix { inherit lib; })
+    (import ./cookies.nix)
     (import ./errors.nix)
     (import ./site.nix {
       inherit

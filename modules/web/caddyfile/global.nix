@@ -31,7 +31,8 @@ in
   	}
   	servers {
   		protocols h1 h2${lib.optionalString web.http3 " h3"}
-  		max_header_size 32KiB
+  		# All cookies that a browser keeps for one domain: scripts of sites can fill it.
+  		max_header_size ${if web.sitesDomain == null then "1MiB" else "32KiB"}
   		timeouts {
   			read_header 10s
   			idle 5m

@@ -53,6 +53,7 @@ in
   		# What only we may say.
   		request_header -X-Agent-Box-*
   		request_header -X_Agent_Box_*
+  		import own-cookies
   		@upgrade header Upgrade *
   		request_header @upgrade X-Agent-Box-Upgrade websocket
   		# A client names in it what is not to be handed on: here, what the gate judges by.

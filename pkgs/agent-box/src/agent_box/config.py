@@ -80,6 +80,8 @@ class UserConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Unit that all that runs for the user is below, logins apart; `None` in older documents."""
     disk_max: str | None = None
     """Most that the user may keep on the file system of the home, as `memory_max` is written."""
+    network: str | None = None
+    """Network namespace that the user's programs have for themselves; `None`: the machine's."""
 
 
 class BoxInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -117,6 +119,8 @@ class Web(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whose workspace `/` leads to."""
     users: dict[str, WebUser]
     gate: GateConfig = GateConfig()
+    sites_domain: str | None = None
+    """What host names of sites end in; `None`: `domain`."""
 
 
 class WebhookUser(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -244,6 +248,7 @@ class User:
         self.runtime_dir = Path(config.runtime_directory)
         self.limits = config.limits
         self._seed = config.seed
+        self.network = config.network
         self.config_dir = self.home / ".config/agent-box"
         self.state_dir = self.home / ".local/state/agent-box"
 
@@ -264,6 +269,11 @@ class User:
     def registry_path(self) -> Path:
         """The list of sessions that should exist."""
         return self.config_dir / "sessions.json"
+
+    @property
+    def sites_path(self) -> Path:
+        """The list of what the user publishes."""
+        return self.config_dir / "sites.json"
 
     @property
     def env_path(self) -> Path:

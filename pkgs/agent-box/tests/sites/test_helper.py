@@ -8,11 +8,12 @@ import json
 import os
 import socket
 import stat
+import time
 
 import pytest
 
 from agent_box import config
-from agent_box.sites import cli, declared, helper, publish, results
+from agent_box.sites import cli, courier, declared, handover, helper, judge, pace, publish, results
 
 ME = getpass.getuser()
 
@@ -49,16 +50,30 @@ def stand(tmp_path, monkeypatch):
     monkeypatch.setattr(helper, "STATE", tmp_path / "state")
     monkeypatch.setattr(helper, "RESULTS", tmp_path / "run")
     monkeypatch.setattr(results, "RESULTS", tmp_path / "run")
-    monkeypatch.setattr(publish, "PAUSE", 0.0)
+    monkeypatch.setattr(handover, "FOLDER", tmp_path / "lists")
+    monkeypatch.setattr(pace, "PAUSE", 0.0)
+    monkeypatch.setattr(pace, "AT_ONCE", 1000)
+    monkeypatch.setattr(pace, "BURST", 1000)
     monkeypatch.setattr(publish, "_edge_is_up", lambda: True)
     monkeypatch.setattr(helper.os, "geteuid", lambda: 1000)
+    systemctl = tmp_path / "bin/systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/units\n')
+    systemctl.chmod(0o755)
     return tmp_path
 
 
-def declare(stand, text):
+def made():
+    box = config.load()
+    return helper.Helper(box, box.web)
+
+
+def declare(stand, text, service=None):
+    """Write the user's file and play what happens to it: handed over, taken, taken up."""
     data = text if isinstance(text, str) else json.dumps({"version": 1, "sites": text})
     (stand / "home/.config/agent-box/sites.json").write_text(data)
-    helper.main()
+    service = service or made()
+    service.take(ME, handover.message_of(config.load().user(ME)))
+    service.take_up(service.pick())
     return json.loads((stand / f"run/{ME}.json").read_text())
 
 
@@ -72,18 +87,18 @@ def states(result):
 
 
 def test_a_port(stand):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        result = declare(stand, {"a": {"port": port}, "B": {"port": port}})
+    result = declare(stand, {"a": {"port": 3000}, "B": {"port": 3000}})
     assert result["problem"] is None
     assert states(result) == {"a": "served", "B": "refused"}
     label = f"a-{ME}".replace("_", "-")
     assert result["sites"][0]["url"] == f"https://{label}.box.test:8443/"
     rendered = (stand / "state/sites.caddy").read_text()
-    assert f"reverse_proxy 127.0.0.1:{port} {{" in rendered
-    assert calls(stand) == ["adapt", "reload"]
-    helper.main()
-    assert calls(stand) == ["adapt", "reload"], "nothing changed, nothing to do"
+    assert f"reverse_proxy unix//run/agent-box-site-port/{ME}/3000.sock {{" in rendered
+    assert calls(stand) == ["reload"]
+    assert f"start agent-box-site-port-{ME}@3000.socket" in (stand / "units").read_text()
+    declare(stand, {"a": {"port": 3000}, "B": {"port": 3000}})
+    made().take_up({})
+    assert calls(stand) == ["reload"], "nothing changed, nothing to do"
     assert stat.S_IMODE((stand / f"run/{ME}.json").stat().st_mode) == 0o640
 
 
@@ -92,7 +107,7 @@ def test_last_good(stand):
     before = (stand / "state/sites.caddy").read_bytes()
     result = declare(stand, "{")
     assert "last good" in result["problem"]
-    assert states(result) == {"a": "waiting"}
+    assert states(result) == {"a": "served"}
     assert result["digest"] == hashlib.sha256(b"{").hexdigest()
     assert (stand / "state/sites.caddy").read_bytes() == before
 
@@ -101,19 +116,20 @@ def test_last_good(stand):
 def test_what_is_no_file(stand, kind):
     path = stand / "home/.config/agent-box/sites.json"
     (os.mkfifo if kind == "fifo" else os.mkdir)(path)
-    helper.main()
+    service = made()
+    service.take(ME, handover.message_of(config.load().user(ME)))
+    service.take_up(service.pick())
     assert json.loads((stand / f"run/{ME}.json").read_text())["problem"]
 
 
-@pytest.mark.parametrize("step", ["adapt", "reload"])
-def test_a_configuration_that_caddy_refuses(stand, step):
+def test_a_configuration_that_caddy_refuses(stand):
     declare(stand, {"a": {"port": 60001}})
     before = (stand / "state/sites.caddy").read_bytes()
-    (stand / f"no-{step}").touch()
+    (stand / "no-reload").touch()
     result = declare(stand, {"b": {"port": 60001}})
     assert result["problem"]
     assert (stand / "state/sites.caddy").read_bytes() == before
-    (stand / f"no-{step}").unlink()
+    (stand / "no-reload").unlink()
     assert declare(stand, {"b": {"port": 60001}})["problem"] is None
     assert "b-" in (stand / "state/sites.caddy").read_text()
 
@@ -129,15 +145,24 @@ def test_a_folder(stand):
     (stand / "home/sites/out").symlink_to("/etc")
     (stand / "home/sites/in").symlink_to("blog")
     found = {name: {"dir": name} for name in ("blog", "out", "in", "missing")}
-    result = declare(stand, found)
-    assert states(result) == {
-        "blog": "served", "out": "refused", "in": "served", "missing": "refused"
+    declare(stand, found)
+    # What is in a home is for the user's own programs to see.
+    assert states(results.current(config.load().user(ME))) == {
+        "blog": "served", "out": "waiting", "in": "served", "missing": "waiting"
     }  # fmt: skip
+
+
+def test_what_listens(stand):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        declare(stand, {"a": {"port": port}, "b": {"port": 1024}})
+        user = config.load().user(ME)
+        assert states(results.current(user)) == {"a": "served", "b": "waiting"}
 
 
 def test_a_flood(stand):
     result = declare(stand, {f"s{number}": {"port": 60001} for number in range(1000)})
-    assert list(states(result).values()).count("waiting") == 20
+    assert list(states(result).values()).count("served") == 20
     assert len(result["sites"]) == 21
 
 
@@ -145,21 +170,69 @@ def test_names_by_the_dozen(stand):
     """Names that were given up count for a week, those in use do not count again."""
     for start in (0, 10, 20):
         sites = {f"s{number}": {"port": 60001} for number in range(start, start + 10)}
-        assert set(states(declare(stand, sites)).values()) == {"waiting"}
-    assert set(states(declare(stand, sites)).values()) == {"waiting"}
+        assert set(states(declare(stand, sites)).values()) == {"served"}
+    assert set(states(declare(stand, sites)).values()) == {"served"}
     result = declare(stand, {"s29": {"port": 60001}, "more": {"port": 60001}})
-    assert states(result) == {"s29": "waiting", "more": "refused"}
+    assert states(result) == {"s29": "served", "more": "refused"}
 
 
 def test_pace(stand, monkeypatch):
-    slept = []
-    monkeypatch.setattr(publish.time, "sleep", slept.append)
-    monkeypatch.setattr(publish, "PAUSE", 2.0)
-    for _ in range(publish.BURST + 1):
-        publish._pace(stand / "run")
-    assert len(slept) == publish.BURST
-    assert all(seconds <= publish.PAUSE for seconds in slept[:-1])
-    assert publish.PAUSE < slept[-1] <= publish.LONG_PAUSE
+    monkeypatch.undo()
+    share = pace.Pace(stand / "pace.json")
+    now = time.time()
+    for _ in range(pace.AT_ONCE):
+        share.note(["bob"])
+    assert share.wait("bob", now + 3) > 30
+    assert share.wait("alice", now + 3) == 0.0
+    assert 0 < share.wait("alice", now + 1) <= pace.PAUSE
+    assert pace.Pace(stand / "pace.json").wait("bob", now + 3) > 30, "over a restart, too"
+    assert share.wait("bob", now + pace.MINUTE_SHARE + 3) == 0.0
+    for _ in range(pace.BURST):
+        share.note(["bob"])
+    assert share.wait("bob", now + pace.MINUTE_SHARE + 3) > 10
+
+
+def test_a_list_that_has_to_wait(stand, monkeypatch):
+    monkeypatch.setattr(pace, "AT_ONCE", 1)
+    service = made()
+    declare(stand, {"a": {"port": 3000}}, service)
+    result = declare(stand, {"b": {"port": 3000}}, service)
+    assert states(result) == {"a": "served"}
+    assert service.next_round() > 30
+    waits = json.loads((stand / f"run/{ME}.json").read_text())["waits"]
+    assert waits["digest"] != result["digest"]
+    assert waits["until"] > time.time() + 30
+    assert states(declare(stand, {"a": {"port": 3000}}, service)) == {"a": "served"}
+    assert service.next_round() is None, "taken back"
+
+
+def test_what_was_handed_over_is_known(stand):
+    user = config.load().user(ME)
+    assert courier._hand_over(user), "nobody ever declared a site"
+    declare(stand, {"a": {"port": 3000}})
+    assert courier._hand_over(user)
+    user.sites_path.write_text("{")
+    assert not courier._hand_over(user)
+    user.sites_path.unlink()
+    assert not courier._hand_over(user), "it has gone: no site is left"
+    user.sites_path.symlink_to("/dev/zero")
+    assert handover.message_of(user) == b"problem\nit is no regular file"
+
+
+def test_a_name_that_was_given_up(stand):
+    """It waits for its user for a week, in use or not for however long before."""
+    day = 86400.0
+    target = judge.caddyfile.Target("x.box.test", "alice", False, "unix//s")
+    claims = judge.claim([target], {}, 0.0)
+    claims = judge.claim([target], claims, 100 * day)
+    claims = judge.claim([], claims, 101 * day)
+    (stand / "claims.json").write_bytes(judge.dump_claims(claims))
+    claims = judge.read_claims(stand / "claims.json")
+    assert claims["x.box.test"] == judge.Claim("alice", 0.0, 101 * day)
+    assert "x.box.test" in judge.claim([], claims, 107 * day)
+    assert "x.box.test" not in judge.claim([], claims, 109 * day)
+    (stand / "claims.json").write_text('{"y.box.test": ["bob", 5.0]}')
+    assert judge.read_claims(stand / "claims.json") == {"y.box.test": judge.Claim("bob", 5.0)}
 
 
 def test_two_users_want_one_name():
@@ -169,18 +242,18 @@ def test_two_users_want_one_name():
     )  # fmt: skip
     sites = {"x": {"port": 60001, "host": "x"}}
     both = [
-        helper.Declaration(
+        judge.Declaration(
             config.User(name, config.UserConfig(home="/h", shell="/s", runtime_directory="/r")),
-            uid, uid, sites=sites,
+            uid, sites=sites,
         )
         for name, uid in (("alice", 1), ("bob", 2))
     ]  # fmt: skip
     for claimed, winner in (
         ({}, "alice"),
-        ({"x.box.test": ("bob", 1.0)}, "bob"),
-        ({"x.box.test": ("eve", 1.0)}, "alice"),
+        ({"x.box.test": judge.Claim("bob", 1.0)}, "bob"),
+        ({"x.box.test": judge.Claim("eve", 1.0, 2.0)}, "alice"),
     ):
-        verdicts, targets = helper.judge(both, web, claimed)
+        verdicts, targets = judge.judge(both, web, claimed)
         assert [target.user for target in targets] == [winner]
         assert verdicts[{"alice": "bob", "bob": "alice"}[winner]][0].state == "refused"
 
@@ -191,7 +264,9 @@ def test_the_command(stand, monkeypatch, capsys):
 
     def add(*arguments):
         data = real(*arguments)
-        helper.main()
+        service = made()
+        service.take(ME, handover.LIST + data)
+        service.take_up(service.pick())
         return data
 
     monkeypatch.setattr(cli.declared, "add", add)
@@ -212,5 +287,5 @@ def test_the_command(stand, monkeypatch, capsys):
     capsys.readouterr()
     cli.main(["ls", "--json"])
     shown = json.loads(capsys.readouterr().out)
-    assert states(shown) == {"blog": "served", "out": "refused"}
+    assert states(shown) == {"blog": "served"}
     assert shown["pending"] is False

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_box.errors import UsageError
-from agent_box.sites import caddyfile, listeners, model
+from agent_box.sites import caddyfile, listeners, model, names
 from agent_box.sites.listeners import Listener
 from agent_box.sites.model import Site
 
@@ -110,14 +110,14 @@ def test_labels(user, name, host, label):
     site = Site(port=3000, host=host)
     if label is None:
         with pytest.raises(UsageError):
-            model.label_of(name, site, user, USERS)
+            names.label_of(name, site, user, USERS)
     else:
-        assert model.label_of(name, site, user, USERS) == label
+        assert names.label_of(name, site, user, USERS) == label
 
 
 def test_a_default_label_is_short_enough():
     with pytest.raises(UsageError, match="too long"):
-        model.label_of("n" * 40, Site(port=3000), "u" * 31, ["u" * 31])
+        names.label_of("n" * 40, Site(port=3000), "u" * 31, ["u" * 31])
 
 
 TCP = """\
@@ -154,6 +154,62 @@ def test_this_machine_can_be_read():
         assert listeners.reached(port, listeners.listeners())["127.0.0.1"].uid == os.getuid()
 
 
+def test_whom_a_connection_is_with():
+    import socket
+
+    me = os.getuid()
+    for address in ("127.0.0.1", "::1"):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        server = socket.create_server((address, 0), family=family)
+        with server, socket.create_connection(server.getsockname()[:2]) as connection:
+            assert listeners.is_with(connection, me)
+            assert not listeners.is_with(connection, me + 1)
+            accepted = server.accept()[0]
+            assert listeners.is_with(connection, me)
+            server.close()
+            assert not listeners.is_with(connection, me), "whose port it is now, nobody knows"
+            accepted.close()
+
+
+OWN = [
+    ("alice", "login", None), ("alice", "api", None), ("alice", "x", "alice"),
+    ("alice", "x", "alice-shop"), ("alice", "x", "shop"), ("alice", "x", "malice"),
+    ("bob", "x", "bobsleigh"), ("x-bob", "x", "x-bob"), ("x-bob", "shop", "x-bob-shop"),
+    ("alice", "x", "blog"), ("alice", "x", "api-of-mine"), ("alice", "x", "gateway"),
+]  # fmt: skip
+OTHERS = [
+    ("bob", "x", "alice"), ("bob", "x", "alice-shop"), ("bob", "alice", None),
+    ("bob", "x", "a1ice"),
+    ("bob", "x", "allce-x"), ("bob", "x", "x-bob"), ("bob", "x", "li-ng"),
+    ("alice", "x", "bob-bob"),
+    ("bob", "xn--80ak6aa92e", None), ("bob", "x", "xn--80ak6aa92e"), ("bob", "x", "ab--cd"),
+    *(("bob", "x", host) for host in ("login", "auth", "gate", "www", "admin", "api", "mail",
+      "account", "secure", "support", "box", "log-in", "l0gin", "my-login", "login-page", "sign-in",
+      "secure-alice-x", "admin-bob", "agent-box")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("user", "name", "host"), OWN)
+def test_names_that_mislead_nobody(user, name, host):
+    assert names.label_of(name, Site(port=3000, host=host), user, USERS, domain="box.test")
+
+
+@pytest.mark.parametrize(("user", "name", "host"), OTHERS)
+def test_names_that_mislead(user, name, host):
+    with pytest.raises(UsageError):
+        names.label_of(name, Site(port=3000, host=host), user, USERS, domain="box.test")
+
+
+def test_who_has_an_official_name_keeps_it_unless_people_sign_in_there():
+    def held(host):
+        return names.label_of("x", Site(port=3000, host=host), "bob", USERS, held=True)
+
+    assert held("api") == "api"
+    for host in ("login", "alice", "xn--80ak6aa92e"):
+        with pytest.raises(UsageError):
+            held(host)
+
+
 SAFE = re.compile(r"[A-Za-z0-9._:/\[\]-]*")
 
 
@@ -165,7 +221,7 @@ def test_nothing_of_the_users_is_written_as_it_is(raw, name):
     """Whatever passes the checks has no character that means anything to Caddy."""
     try:
         site = model.check(name, json.loads(json.dumps(raw)))
-        label = model.label_of(name, site, "alice", USERS)
+        label = names.label_of(name, site, "alice", USERS)
         folder = model.below_sites(site.dir, "/home/alice") if site.dir is not None else ""
     except UsageError:
         return
@@ -175,12 +231,13 @@ def test_nothing_of_the_users_is_written_as_it_is(raw, name):
 
 def test_private_sites_ask_the_gate_and_hide_the_password():
     box = caddyfile.Surroundings(("", ":8443"))
-    private = caddyfile.Target("a.box.test", "alice", False, "127.0.0.1:3000")
-    public = caddyfile.Target("b.box.test", "alice", True, "[::1]:3000")
+    private = caddyfile.Target("a.box.test", "alice", False, "unix//run/s")
+    public = caddyfile.Target("b.box.test", "alice", True, "unix//run/t")
     text = caddyfile.render([private], box)
     assert "forward_auth" in text
     assert "request_header -Authorization" in text
     assert r"^https://a\.box\.test(|:8443)$" in text
+    assert "header_down" not in text, "answers before the last one are not seen by it"
     assert text.index("forward_auth") < text.index("reverse_proxy")
     assert "forward_auth" not in caddyfile.render([public], box)
     assert caddyfile.render([], box) == caddyfile.HEADER

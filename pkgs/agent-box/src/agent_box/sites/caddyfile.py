@@ -8,6 +8,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_HEADERS = """\
+			-Server
+			-Via
+			-Alt-Svc
+			-Clear-Site-Data
+			-Public-Key-Pins*
+			-NEL
+			-Report-To
+			-Sec-Session-*
+			-Secure-Session-*
+			-Set-Cookie2
+			-Set-Login
+			Set-Cookie "(?i);[^a-z0-9;]*domain[^;]*" ""
+			Strict-Transport-Security max-age=31536000
+			X-Content-Type-Options nosniff
+			defer
+"""
+"""Nothing that a site says may matter to other hosts of its domain, the box among them.
+
+An attribute of a cookie is whatever follows a semicolon; each that a browser could take for
+`Domain`, however it is spelled, goes. `defer` has this hold for answers before the last one
+(103, and 101 of a WebSocket) too, which `header_down` does not see.
+"""
+
 HEADER = "# Written by agent-box-sites. Changes are lost; see: agent-box-site --help\n"
 
 _GATE = "unix//run/agent-box-gate/gate.sock"
@@ -21,9 +45,11 @@ class Target:
     user: str
     public: bool
     upstream: str
-    """Where Caddy connects to: `127.0.0.1:3000`, `[::1]:3000` or a `unix//` path."""
+    """Where Caddy connects to: a socket in a directory of root's, as `unix//…`."""
     folder: str | None = None
     """Path below `~/sites` for the user's file service."""
+    port: int | None = None
+    """Port of the user that is behind the socket."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +75,22 @@ https://{target.host} {{
 		request_header -X-Agent-Box-*
 		request_header -X_Agent_Box_*
 		header {{
-			-Server
-			-Via
-			Strict-Transport-Security max-age=31536000
-			X-Content-Type-Options nosniff
-			defer
-		}}
+{_HEADERS}		}}
 {"" if target.public else _login(target, box)}		reverse_proxy {target.upstream} {{
-{folder}			# The box's own name must not get cookies from here.
-			header_down Set-Cookie "(?i);[ \\t]*domain=[^;]*" ""
-			stream_close_delay 168h
+{folder}			stream_close_delay 168h
 			transport http {{
 				dial_timeout 2s
 			}}
 		}}
 	}}
 	handle_errors {{
-		header Strict-Transport-Security max-age=31536000
+		header {{
+			-Server
+			-Via
+			Strict-Transport-Security max-age=31536000
+			X-Content-Type-Options nosniff
+			defer
+		}}
 		header Content-Type "text/plain; charset=utf-8"
 		@down vars_regexp {{http.error.status_code}} ^50[234]$
 		handle @down {{

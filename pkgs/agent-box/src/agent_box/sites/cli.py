@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_box import config
 from agent_box.errors import AgentBoxError, ConflictError, UsageError
-from agent_box.sites import declared, model, results
+from agent_box.sites import declared, model, outlook, results
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,6 +71,10 @@ def _add(arguments: argparse.Namespace, user: config.User) -> None:
     if arguments.host is not None:
         entry["host"] = arguments.host
     model.check(arguments.name, entry)
+    if arguments.port is not None and outlook.foreign(user, arguments.port):
+        raise ConflictError(f"another user's program listens on port {arguments.port}")
+    if (reason := outlook.amiss(user, None, entry.get("dir"))) is not None:
+        raise ConflictError(reason)
     verdict = results.verdict_on(user, arguments.name, declared.add(user, arguments.name, entry))
     if verdict["state"] == "refused":
         raise ConflictError(

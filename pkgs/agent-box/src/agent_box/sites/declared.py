@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_box.errors import ConflictError, InternalError, NotFoundError, UsageError
 from agent_box.locking import atomic_write, locked
-from agent_box.sites import model
+from agent_box.sites import handover, model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def path_of(user: User) -> Path:
     """Return where the list is."""
-    return user.config_dir / "sites.json"
+    return user.sites_path
 
 
 def read(user: User) -> tuple[bytes, dict[str, object]]:
@@ -81,4 +81,6 @@ def _write(user: User, sites: dict[str, object]) -> bytes:
         atomic_write(path_of(user), data)
     except OSError as error:
         raise InternalError(f"cannot write {path_of(user)}: {error.strerror}") from error
+    # The supervisor notices as well, a little later.
+    handover.send(user, handover.LIST + data)
     return data

@@ -1,32 +1,35 @@
 """`agent-box-sites`: turns what users declare into the edge's configuration, as root.
 
-Each user's file is read with that user's rights and each entry is judged by itself, so that a bad
-one harms nobody. A new file takes the place of the former only after the edge has loaded it.
+Users hand their lists over, each on a socket of their own: nothing here ever opens a path that a
+user has a say in. Each entry is judged by itself, so that a bad one harms nobody, and each user
+has a share of what this may cost, so that nobody waits for another. A new file takes the place of
+the former only after the edge has loaded it.
 """
 
 from __future__ import annotations
 
-import collections
+import asyncio
 import contextlib
 import hashlib
 import json
 import os
 import pwd
-import stat
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_box import config
+from agent_box.activation import activated
 from agent_box.errors import AgentBoxError, UsageError
-from agent_box.locking import locked
-from agent_box.sites import caddyfile, declared, listeners, model
+from agent_box.sites import caddyfile, handover, judge, model, ports
+from agent_box.sites.pace import Pace
 from agent_box.sites.publish import publish, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
+
+    from agent_box.sites.judge import Declaration, Verdict
 
 STATE = Path("/var/lib/agent-box-sites")
 """The edge's file and each user's last good list, root's alone."""
@@ -34,289 +37,254 @@ STATE = Path("/var/lib/agent-box-sites")
 RESULTS = Path("/run/agent-box-sites")
 """What became of each user's entries: `<user>.json`."""
 
-MOST_NEW, WEEK = 30, 7 * 86400.0
-"""Host names that a user can begin to use in a week: issuers of certificates count them."""
+IDLE = 60.0
+"""Seconds without a list after which it ends; systemd keeps the sockets."""
 
-_ROUNDS = 3
-_TIMEOUT = 60.0
+PATIENCE = 5.0
+"""Seconds for a list to arrive."""
 
+MOST_WAITING = 1000
+"""Connections of a user that are looked at in one go."""
 
-@dataclass
-class Declaration:
-    """What a user's file held."""
+FREE, PAUSE = 10, 1.0
+"""Lists that a user can hand over one after the other; then one in so many seconds."""
 
-    user: config.User
-    uid: int
-    gid: int
-    digest: str = ""
-    """SHA-256 of the file's bytes, so that the command can tell which version was looked at."""
-    problem: str | None = None
-    sites: dict[str, object] = field(default_factory=dict)
+SOON = 5.0
+"""Seconds that a list may wait without a word about it."""
 
-
-@dataclass
-class Verdict:
-    """What became of one entry."""
-
-    name: str
-    state: str
-    """`served`, `waiting` (served, but nothing listens behind it) or `refused`."""
-    url: str | None = None
-    target: str | None = None
-    public: bool | None = None
-    reason: str | None = None
+_LONGEST_PROBLEM = 200
 
 
 def main() -> None:
-    """Render until the users' files stop changing."""
+    """Serve until nobody has handed anything over for a while."""
     try:
         box = config.load()
         if box.web is None:
             return
-        with locked(STATE / "render", timeout=_TIMEOUT):
-            for _ in range(_ROUNDS):
-                before = [_stamp(declared.path_of(box.user(name))) for name in box.web.users]
-                run(box, box.web)
-                if before == [_stamp(declared.path_of(box.user(name))) for name in box.web.users]:
-                    break
+        sockets = activated()
+        asyncio.run(Helper(box, box.web).run(sockets))
     except AgentBoxError as error:
         print(f"agent-box-sites: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
-def run(box: config.Box, web: config.Web) -> None:
-    """Look at every user's file once, bring the edge up to date and leave the results."""
-    found = [collect(box.user(name)) for name in sorted(web.users)]
-    claimed = claims()
-    verdicts, targets = judge(found, web, claimed)
-    trouble = publish(caddyfile.render(targets, surroundings(web)), STATE, RESULTS)
-    if trouble is None:
-        write(STATE / "claims.json", json.dumps(claim(targets, claimed)).encode(), 0o600)
-    marker = RESULTS / "any"
-    if any(verdicts.values()):
-        marker.touch()
-    else:
-        marker.unlink(missing_ok=True)
-    for each in found:
-        report(each, verdicts[each.user.name], trouble)
+class Helper:
+    """The lists in force, and those that are on their way."""
+
+    def __init__(self, box: config.Box, web: config.Web) -> None:
+        self._web = web
+        self.pace = Pace(RESULTS / "pace.json")
+        self.kept: dict[str, Declaration] = {}
+        for name in sorted(web.users):
+            with contextlib.suppress(KeyError):
+                gid = pwd.getpwnam(name).pw_gid
+                self.kept[name] = _kept(judge.Declaration(box.user(name), gid))
+        self.coming: dict[str, Declaration] = {}
+        self._documents = {name: _document(name) for name in self.kept}
+        self._told: set[str] = set()
+        self._news = asyncio.Event()
+        self._busy = 0
+        self._last = time.monotonic()
+
+    async def run(self, sockets: dict[str, socket.socket]) -> None:
+        """Take lists and bring them to the edge until nothing happens any more."""
+        tasks = [
+            asyncio.create_task(self._listen(name, sock))
+            for name, sock in sockets.items()
+            if name in self.kept
+        ]
+        # The edge's file may be one of an earlier version, the sockets went with a reboot.
+        if (STATE / "sites.caddy").exists():
+            await asyncio.to_thread(self.take_up, {})
+        try:
+            while True:
+                wait = self.next_round()
+                if wait is None and not self._busy and time.monotonic() - self._last >= IDLE:
+                    return
+                if wait == 0.0:
+                    await asyncio.to_thread(self.take_up, self.pick())
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE if wait is None else wait):
+                        await self._news.wait()
+                self._news.clear()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    # Taking lists ------------------------------------------------------------
+
+    async def _listen(self, name: str, sock: socket.socket) -> None:
+        """Take one list of a user after the other, and never faster than is good for others."""
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        credit, since = float(FREE), time.monotonic()
+        while True:
+            try:
+                connection = _newest(sock, (await loop.sock_accept(sock))[0])
+            except OSError as error:
+                print(f"no list of {name} can be taken: {error.strerror}", file=sys.stderr)
+                await asyncio.sleep(PAUSE)
+                continue
+            self._busy += 1
+            try:
+                with connection, contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(PATIENCE):
+                        self.take(name, await _read(connection))
+            finally:
+                self._busy -= 1
+                self._last = time.monotonic()
+            now = time.monotonic()
+            credit, since = min(FREE, credit + (now - since) / PAUSE) - 1.0, now
+            if credit < 0.0:
+                await asyncio.sleep(-credit * PAUSE)
+
+    def take(self, name: str, message: bytes) -> None:
+        """Remember what a user handed over for the next round."""
+        before = self.kept[name]
+        kind, _, data = message.partition(b"\n")
+        found = judge.Declaration(before.user, before.gid)
+        problem: str | None = None
+        if kind + b"\n" == handover.PROBLEM:
+            text = data[:_LONGEST_PROBLEM].decode("ascii", "replace")
+            problem = "".join(each if each.isprintable() else "?" for each in text)
+        elif kind + b"\n" == handover.LIST:
+            found.digest, found.data = hashlib.sha256(data).hexdigest(), data
+            try:
+                found.sites = model.parse(data)
+            except UsageError as error:
+                problem = str(error)
+        else:
+            return
+        if problem is not None:
+            found.problem = f"{problem}; the last good version stays in force"
+        self.coming.pop(name, None)
+        self._told.discard(name)
+        known = self._documents[name]
+        if (known.get("digest"), known.get("problem")) == (found.digest, found.problem):
+            return
+        self.coming[name] = found
+        self._news.set()
+
+    # Bringing them to the edge -------------------------------------------------
+
+    def next_round(self) -> float | None:
+        """Return the seconds until something may be taken up; `None` when nothing is to be."""
+        now = time.time()
+        waits = {name: self.pace.wait(name, now) for name in self.coming}
+        for name, wait in waits.items():
+            if wait > SOON and name not in self._told:
+                self._told.add(name)
+                until = {"digest": self.coming[name].digest, "until": now + wait}
+                self._leave(self.coming[name], {**self._documents[name], "waits": until})
+        return min(waits.values(), default=None)
+
+    def pick(self) -> dict[str, Declaration]:
+        """Return the lists whose users have something left of their share."""
+        now = time.time()
+        ready = [name for name in self.coming if self.pace.wait(name, now) <= 0.0]
+        return {name: self.coming.pop(name) for name in ready}
+
+    def take_up(self, picked: dict[str, Declaration]) -> None:
+        """Bring the edge up to date with these lists and leave the results."""
+        lists = self.kept | {name: each for name, each in picked.items() if not each.problem}
+        claims = judge.read_claims(STATE / "claims.json")
+        verdicts, targets = judge.judge(list(lists.values()), self._web, claims)
+        ports.start(_ports(targets))
+        surroundings = caddyfile.Surroundings(judge.box_ports(self._web))
+        trouble, asked = publish(caddyfile.render(targets, surroundings), STATE, RESULTS)
+        if asked:
+            self.pace.note(picked)
+        if trouble is not None and len(picked) > 1:
+            # One of them is what the edge does not like.
+            for name, each in picked.items():
+                self.take_up({name: each})
+            return
+        if trouble is not None:
+            verdicts, targets = judge.judge(list(self.kept.values()), self._web, claims)
+        else:
+            kept = judge.claim(targets, claims, time.time())
+            if kept != claims:
+                write(STATE / "claims.json", judge.dump_claims(kept), 0o600)
+            for name, each in picked.items():
+                if not each.problem:
+                    write(STATE / f"{name}.last-good.json", each.data, 0o600)
+            self.kept = lists
+        ports.stop_all_but(_ports(targets))
+        for name, each in self.kept.items():
+            self._report(picked.get(name, each), verdicts[name], trouble, asked=name in picked)
+
+    def _report(
+        self, found: Declaration, verdicts: list[Verdict], trouble: str | None, *, asked: bool
+    ) -> None:
+        """Leave what the user's command shows, if that is anything new."""
+        before = self._documents[found.user.name]
+        document: dict[str, Any] = {
+            "version": 1,
+            "digest": found.digest,
+            "problem": found.problem or trouble,
+            "sites": [vars(verdict) for verdict in verdicts],
+        }
+        if not asked:
+            document = {**document, **before, "sites": document["sites"]}
+        if document == before or not (asked or document["sites"] or before):
+            return
+        self._documents[found.user.name] = document
+        self._leave(found, document)
+        for verdict in verdicts:
+            if verdict.state == "refused":
+                text = f"{verdict.name!r}: {verdict.reason}"
+                print(f"site of {found.user.name} refused: {text}")
+
+    def _leave(self, found: Declaration, document: dict[str, Any]) -> None:
+        path = RESULTS / f"{found.user.name}.json"
+        write(path, json.dumps({**document, "at": time.time()}).encode() + b"\n", 0o640)
+        if os.geteuid() == 0:
+            os.chown(path, 0, found.gid)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _ports(targets: list[caddyfile.Target]) -> set[tuple[str, int]]:
+    return {(each.user, each.port) for each in targets if each.port is not None}
+
+
+def _document(name: str) -> dict[str, Any]:
+    """Return what was last said about a user's list."""
     try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
+        found = dict(json.loads((RESULTS / f"{name}.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+    return {key: found[key] for key in found if key not in ("at", "waits")}
 
 
-@contextlib.contextmanager
-def acting_as(uid: int, gid: int) -> Iterator[None]:
-    """Have a user's rights over files and no more, when this is root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    groups = os.getgroups()
-    os.setgroups([gid])
-    os.setegid(gid)
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(groups)
-
-
-def collect(user: config.User) -> Declaration:
-    """Read a user's file; one that does not parse leaves the last good one in force."""
-    try:
-        account = pwd.getpwnam(user.name)
-    except KeyError:
-        return Declaration(user, 0, 0, problem="there is no such account")
-    found = Declaration(user, account.pw_uid, account.pw_gid)
-    kept = STATE / f"{user.name}.last-good.json"
-    try:
-        with acting_as(found.uid, found.gid):
-            data = _bounded(declared.path_of(user))
-        found.digest = hashlib.sha256(data).hexdigest()
-        found.sites = model.parse(data)
-    except (OSError, UsageError) as error:
-        reason = f"cannot read the file ({error.strerror})" if isinstance(error, OSError) else error
-        found.problem = f"{reason}; the last good version stays in force"
-        with contextlib.suppress(OSError, UsageError):
-            found.sites = model.parse(kept.read_bytes())
-        return found
-    write(kept, data, 0o600)
+def _kept(found: Declaration) -> Declaration:
+    """Return the list of a user that is in force."""
+    with contextlib.suppress(OSError, UsageError):
+        found.data = (STATE / f"{found.user.name}.last-good.json").read_bytes()
+        found.sites = model.parse(found.data)
+        found.digest = hashlib.sha256(found.data).hexdigest()
     return found
 
 
-def _bounded(path: Path) -> bytes:
-    """Return the content of a regular file, at most a byte more than is allowed."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except FileNotFoundError:
-        return b""
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UsageError("it is no regular file")
-        return file.read(model.MOST_BYTES + 1)
+def _newest(sock: socket.socket, connection: socket.socket) -> socket.socket:
+    """Return the connection that came last: of several lists, only that one is to be in force."""
+    for _ in range(MOST_WAITING):
+        try:
+            newer = sock.accept()[0]
+        except BlockingIOError:
+            break
+        connection.close()
+        connection = newer
+    return connection
 
 
-Claims = dict[str, tuple[str, float]]
-"""Who has which host name, and since when (unix seconds)."""
-
-
-def claims() -> Claims:
-    """Return who has, or lately had, which host name."""
-    try:
-        known = json.loads((STATE / "claims.json").read_bytes())
-        return {host: (str(user), float(since)) for host, (user, since) in known.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
-
-
-def claim(targets: list[caddyfile.Target], claimed: Claims) -> Claims:
-    """Return the claims after these sites went into service."""
-    now = time.time()
-    lately = {host: each for host, each in claimed.items() if each[1] > now - WEEK}
-    for target in targets:
-        before = claimed.get(target.host)
-        kept = before is not None and before[0] == target.user
-        lately[target.host] = before if before is not None and kept else (target.user, now)
-    return lately
-
-
-def judge(
-    found: list[Declaration], web: config.Web, claimed: Claims
-) -> tuple[dict[str, list[Verdict]], list[caddyfile.Target]]:
-    """Decide on every entry; a host name belongs to whoever had it first."""
-    listening = listeners.listeners()
-    names = [each.user.name for each in found]
-    wanted: dict[str, set[str]] = {}
-    for each in found:
-        for name, raw in each.sites.items():
-            with contextlib.suppress(UsageError):
-                label = model.label_of(name, model.check(name, raw), each.user.name, names)
-                wanted.setdefault(f"{label}.{web.domain}", set()).add(each.user.name)
-    taken = {
-        host: claimed[host][0]
-        for host, users in wanted.items()
-        if host in claimed and claimed[host][0] in users
-    }
-    week = time.time() - WEEK
-    begun = collections.Counter(user for user, since in claimed.values() if since > week)
-    used: set[str] = set()
-    verdicts: dict[str, list[Verdict]] = {}
-    targets: list[caddyfile.Target] = []
-    for each in found:
-        mine = verdicts.setdefault(each.user.name, [])
-        for number, (name, raw) in enumerate(each.sites.items()):
-            # Of a flood of entries, not each is worth a line.
-            if number >= model.MOST_SITES:
-                left = len(each.sites) - number
-                reason = f"a user has {model.MOST_SITES} sites at most: {left} entries are left out"
-                mine.append(Verdict(name[:60], "refused", reason=reason))
-                break
-            try:
-                target, verdict = _entry(each, name, raw, web, names, taken, used, listening)
-                if claimed.get(target.host, ("",))[0] != target.user:
-                    begun[target.user] += 1
-                    if begun[target.user] > MOST_NEW:
-                        reason = f"{MOST_NEW} new host names in a week are most; use one again"
-                        raise UsageError(reason)  # noqa: TRY301
-            except UsageError as error:
-                mine.append(Verdict(name[:60], "refused", reason=str(error)))
-            else:
-                targets.append(target)
-                mine.append(verdict)
-    return verdicts, targets
-
-
-def _entry(
-    owner: Declaration,
-    name: str,
-    raw: object,
-    web: config.Web,
-    names: list[str],
-    taken: dict[str, str],
-    used: set[str],
-    listening: list[listeners.Listener],
-) -> tuple[caddyfile.Target, Verdict]:
-    user = owner.user
-    site = model.check(name, raw)
-    host = f"{model.label_of(name, site, user.name, names)}.{web.domain}"
-    if host == web.domain or taken.get(host, user.name) != user.name:
-        raise UsageError(f"{host} belongs to another user")
-    if host in used:
-        raise UsageError(f"{host} is the address of another site of yours")
-    note: str | None = None
-    folder: str | None = None
-    if site.port is not None:
-        upstream, note = _upstream(site.port, owner.uid, listening)
-        shown = upstream
-    else:
-        folder = _folder(owner, site.dir or "")
-        upstream = f"unix//run/agent-box-site-files/{user.name}.sock"
-        shown = f"~/sites/{folder}"
-    taken[host] = user.name
-    used.add(host)
-    port = _ports(web)[0]
-    target = caddyfile.Target(host, user.name, site.public, upstream, folder)
-    state = "served" if note is None else "waiting"
-    return target, Verdict(name, state, f"https://{host}{port}/", shown, site.public, note)
-
-
-def _upstream(port: int, uid: int, listening: list[listeners.Listener]) -> tuple[str, str | None]:
-    """Return where to connect to, and what is amiss; UsageError if it is somebody else's port."""
-    found = listeners.reached(port, listening)
-    for target, address in (("127.0.0.1", f"127.0.0.1:{port}"), ("::1", f"[::1]:{port}")):
-        if target in found and found[target].uid == uid:
-            return address, None
-    if found:
-        raise UsageError(f"another user's program listens on port {port}")
-    return f"127.0.0.1:{port}", f"nothing listens on port {port} yet"
-
-
-def _folder(owner: Declaration, directory: str) -> str:
-    home = str(owner.user.home)
-    relative = model.below_sites(directory, home)
-    root = Path(home, "sites")
-    with acting_as(owner.uid, owner.gid):
-        path = Path(os.path.realpath(root / relative))
-        inside = path.is_relative_to(os.path.realpath(root)) and path.is_relative_to(
-            os.path.realpath(home)
-        )
-        if not inside:
-            raise UsageError(f"the folder leads out of {root}")
-        if not path.is_dir():
-            raise UsageError(f"there is no folder {root / relative}")
-    return relative
-
-
-def _ports(web: config.Web) -> tuple[str, ...]:
-    """Return how browsers write the port of the box: "" or ":8443", the main one first."""
-    found = [origin.removeprefix("https://").partition(":") for origin in web.origins]
-    return tuple(dict.fromkeys(f"{colon}{port}" for _, colon, port in found)) or ("",)
-
-
-def surroundings(web: config.Web) -> caddyfile.Surroundings:
-    """Return the facts of the box that the templates need."""
-    return caddyfile.Surroundings(_ports(web))
-
-
-def report(found: Declaration, verdicts: list[Verdict], trouble: str | None) -> None:
-    """Leave what the user's command shows."""
-    document: dict[str, Any] = {
-        "version": 1,
-        "at": time.time(),
-        "digest": found.digest,
-        "problem": found.problem or trouble,
-        "sites": [vars(verdict) for verdict in verdicts],
-    }
-    path = RESULTS / f"{found.user.name}.json"
-    write(path, json.dumps(document).encode() + b"\n", 0o640)
-    if os.geteuid() == 0:
-        os.chown(path, 0, found.gid)
-    for verdict in verdicts:
-        if verdict.state == "refused":
-            print(f"site of {found.user.name} refused: {verdict.name!r}: {verdict.reason}")
+async def _read(connection: socket.socket) -> bytes:
+    """Return all that a user has to say, at most a little more than is allowed."""
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    found = bytearray()
+    while len(found) <= model.MOST_BYTES + len(handover.PROBLEM):
+        data = await loop.sock_recv(connection, 64 * 1024)
+        if not data:
+            break
+        found += data
+    return bytes(found)

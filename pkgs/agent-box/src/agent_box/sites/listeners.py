@@ -1,11 +1,17 @@
-"""Who listens on a TCP port of this machine, by the kernel's own list."""
+"""Who listens on a TCP port of this network, by the kernel's own list."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _LISTEN = "0A"
 NET = Path("/proc/self/net")
@@ -23,7 +29,15 @@ class Listener:
 
 def listeners(net: Path = NET) -> list[Listener]:
     """Return every listening TCP socket."""
-    found: list[Listener] = []
+    return [
+        Listener(_address(address), port, uid)
+        for address, port, _, state, uid in _rows(net)
+        if state == _LISTEN
+    ]
+
+
+def _rows(net: Path) -> Iterator[tuple[str, int, str, str, int]]:
+    """Yield address and port here, both there, state and owner of every TCP socket."""
     for name in ("tcp", "tcp6"):
         try:
             lines = (net / name).read_text("ascii").splitlines()[1:]
@@ -31,10 +45,8 @@ def listeners(net: Path = NET) -> list[Listener]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] == _LISTEN:
-                address, port = fields[1].split(":")
-                found.append(Listener(_address(address), int(port, 16), int(fields[7])))
-    return found
+            address, port = fields[1].split(":")
+            yield address, int(port, 16), fields[2], fields[3], int(fields[7])
 
 
 def _address(text: str) -> str:
@@ -60,3 +72,45 @@ def reached(port: int, listening: list[Listener]) -> dict[str, Listener]:
                 found[target] = by_address[address]
                 break
     return found
+
+
+def is_with(connection: socket.socket, uid: int, net: Path = NET) -> bool:
+    """Tell whether a connection to this machine is one with a program of this user.
+
+    Who has not accepted it yet has it from the socket that listens.
+    """
+    here, there = connection.getsockname()[:2], connection.getpeername()[:2]
+    listening = reached(there[1], listeners(net)).get(there[0])
+    if listening is None or listening.uid != uid:
+        return False
+    for address, port, other, state, owner in _rows(net):
+        if state == _LISTEN or (port, int(other.rpartition(":")[2], 16)) != (there[1], here[1]):
+            continue
+        same = _address(address).removeprefix("::ffff:") == there[0]
+        if same and owner not in (0, uid):
+            return False
+    return True
+
+
+def is_here(network: Path) -> bool:
+    """Tell whether this process runs in a network namespace, given by its file."""
+    return _same(network, Path("/proc/self/ns/net"))
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.stat(), other.stat())
+    except OSError:
+        return False
+
+
+def net_of(network: Path) -> Path | None:
+    """Return where the sockets of a network namespace are listed.
+
+    `None` when this user has no process in it, as far as it can be seen from here.
+    """
+    with contextlib.suppress(OSError):
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit() and _same(network, process / "ns/net"):
+                return process / "net"
+    return None

@@ -23,14 +23,13 @@ LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """A site's name, and the first part of its host name."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_LONGEST_LABEL = 63
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of a user's file. Exactly one of `port` and `dir` is set."""
 
     port: int | None = None
-    """TCP port of 127.0.0.1 (or ::1) that a program of the user listens on."""
+    """TCP port of 127.0.0.1 or ::1 that a program of the user listens on."""
     dir: str | None = None
     """Folder below `~/sites`, absolute or relative to `~/sites`."""
     public: bool = False
@@ -119,24 +118,3 @@ def below_sites(directory: str, home: str) -> str:
     if len(str(relative)) > 400:
         raise UsageError("the folder's path is too long")
     return str(relative)
-
-
-def tail(user: str) -> str:
-    """Return what host names of a user's sites end in by default."""
-    return "-" + user.replace("_", "-").strip("-")
-
-
-def label_of(name: str, site: Site, user: str, users: list[str]) -> str:
-    """Return the first part of the site's host name.
-
-    A part that ends in another user's name is theirs; UsageError.
-    """
-    label = site.host if site.host is not None else name + tail(user)
-    if len(label) > _LONGEST_LABEL:
-        raise UsageError("the host name is too long: give a shorter one with host")
-    owners = [other for other in users if label.endswith(tail(other))]
-    if owners:
-        longest = max(len(tail(other)) for other in owners)
-        if user not in [other for other in owners if len(tail(other)) == longest]:
-            raise UsageError(f"the host name {label} ends in the name of another user")
-    return label

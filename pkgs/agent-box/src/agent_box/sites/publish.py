@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import grp
 import hashlib
-import json
 import os
 import socket
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from agent_box.errors import InternalError
@@ -21,22 +19,15 @@ if TYPE_CHECKING:
 EDGE_CONFIG = "/etc/caddy/Caddyfile"
 EDGE_ADMIN = "/run/caddy/admin.sock"
 
-PAUSE, LONG_PAUSE = 2.0, 60.0
-"""Seconds between two reloads of the edge at least; the second after `BURST` reloads.
-
-While people have terminals open, each reload costs the edge memory for good."""
-
-BURST, WINDOW = 15, 900.0
-"""Reloads in so many seconds that go at the short pause."""
-
 _TIMEOUT = 60.0
 
 
-def publish(text: str, state: Path, results: Path) -> str | None:
-    """Make `text` the edge's configuration of sites; returns why that did not work.
+def publish(text: str, state: Path, results: Path) -> tuple[str | None, bool]:
+    """Make `text` the edge's configuration of sites.
 
-    A file takes the place of the former only when the edge works with it, so that the edge also
-    starts with what is on the disk. With the edge down, Caddy's command has to do as a judge.
+    Returns why that did not work, and whether Caddy was asked at all. A file takes the place of
+    the former only when the edge works with it, so that the edge also starts with what is on the
+    disk. With the edge down, Caddy's command has to do as a judge.
     """
     current = state / "sites.caddy"
     loaded = results / "loaded"
@@ -45,40 +36,20 @@ def publish(text: str, state: Path, results: Path) -> str | None:
     before = current.read_bytes() if current.exists() else None
     known = loaded.read_text("ascii") if loaded.exists() else ""
     if before == data and known == digest:
-        return None
+        return None, False
     candidate = state / "candidate"
     write(candidate, data, 0o600)
     # Caddy's command reads the files and hands the edge one whole configuration.
     environment = {"HOME": str(results), "AGENT_BOX_SITES": str(candidate)}
     try:
-        trouble = _caddy("adapt", environment)
+        trouble = _caddy("reload" if _edge_is_up() else "adapt", environment)
         if trouble is not None:
-            return f"the edge cannot read the configuration of sites: {trouble}"
-        if _edge_is_up():
-            _pace(results)
-            trouble = _caddy("reload", environment)
-            if trouble is not None:
-                return f"the edge refuses the configuration of sites: {trouble}"
+            return f"the edge refuses the configuration of sites: {trouble}", True
     finally:
         candidate.unlink()
     _write_shared(current, data)
     write(loaded, digest.encode(), 0o600)
-    return None
-
-
-def _pace(results: Path) -> None:
-    """Wait until the edge may be reloaded again."""
-    path = results / "reloads"
-    now = time.time()
-    try:
-        past = [float(each) for each in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError):
-        past = []
-    past = [each for each in past if now - WINDOW < each <= now]
-    if past:
-        pause = PAUSE if len(past) < BURST else LONG_PAUSE
-        time.sleep(max(0.0, past[-1] + pause - now))
-    write(path, json.dumps([*past, time.time()]).encode(), 0o600)
+    return None, True
 
 
 def _caddy(command: str, extra: dict[str, str]) -> str | None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from asyncinotify import Inotify, Mask
 
+from agent_box.sites.courier import Courier
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -62,12 +64,17 @@ class Watchers:
         self._gone: dict[str, int] = {}
         self._channel: asyncio.Task[None] | None = None
         self._registry: asyncio.Task[None] | None = None
+        self._courier = Courier(supervisor.user)
+        self._sites: asyncio.Task[None] | None = None
         self._notify: socket.socket | None = None
         self._bind: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to watch the registry and to hear the launchers."""
         self._registry = asyncio.create_task(self._watch_registry())
+        web = self.supervisor.box.web
+        if web is not None and self.supervisor.user.name in web.users:
+            self._sites = asyncio.create_task(self._courier.run())
         self._hear_launchers()
 
     def _hear_launchers(self) -> None:
@@ -91,7 +98,7 @@ class Watchers:
 
     def stop(self) -> None:
         """Stop watching."""
-        for task in (self._channel, self._registry):
+        for task in (self._channel, self._registry, self._sites):
             if task is not None:
                 task.cancel()
         if self._bind is not None:
@@ -186,6 +193,7 @@ class Watchers:
                     self._tell(None)
                     # What was edited before the watch was there.
                     self.supervisor.read_registry()
+                    self._courier.changed()
                     await self._hear_edits(inotify)
             except FileNotFoundError:
                 pass
@@ -198,6 +206,7 @@ class Watchers:
                     "many programs of this user watch files"
                 )
                 self.supervisor.read_registry()
+                self._courier.changed()
                 await asyncio.sleep(LOOK_PAUSE)
                 continue
             # The directory itself went, of which the last event may not have been about the list.
@@ -220,6 +229,8 @@ class Watchers:
                 continue
             if event.name is None or event.name.name in (name, ""):
                 self.supervisor.read_registry()
+            if event.name is None or event.name.name in (self.supervisor.user.sites_path.name, ""):
+                self._courier.changed()
             if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
                 return
             if not directory.is_dir():

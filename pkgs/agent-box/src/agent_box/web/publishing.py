@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent_box.errors import UsageError
-from agent_box.sites import declared, model, results
+from agent_box.sites import declared, model, names, outlook, results
 from agent_box.web import answers
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class Sites:
     """Answers the settings about sites of one user."""
 
     def __init__(self, box: Box, user: User) -> None:
-        self._domain = box.web.domain if box.web else None
+        self._domain = (box.web.sites_domain or box.web.domain) if box.web else None
         self._user = user
 
     async def show(self, _: Request) -> Response:
         """List sites, where they are, and what is amiss."""
         found = await asyncio.to_thread(results.current, self._user)
-        return answers.data({**found, "domain": self._domain, "tail": model.tail(self._user.name)})
+        return answers.data({**found, "domain": self._domain, "tail": names.tail(self._user.name)})
 
     async def add(self, request: Request) -> Response:
         """Publish a port or a folder; a site that the box refuses is not kept."""
@@ -58,6 +58,9 @@ class Sites:
             entry["dir"] = model.below_sites(text, str(self._user.home))
         entry = {key: value for key, value in entry.items() if value is not None}
         model.check(wanted.name, entry)
+        reason = await asyncio.to_thread(self._amiss, wanted.port, entry.get("dir"))
+        if reason is not None:
+            raise answers.Refusal(HTTPStatus.CONFLICT, "refused", reason)
         verdict = await self._carry_out(
             wanted.name, lambda: declared.add(self._user, wanted.name, entry)
         )
@@ -65,6 +68,12 @@ class Sites:
             await asyncio.to_thread(declared.remove, self._user, wanted.name)
             raise answers.Refusal(HTTPStatus.CONFLICT, "refused", verdict["reason"])
         return answers.data(verdict, HTTPStatus.CREATED)
+
+    def _amiss(self, port: int | None, folder: object) -> str | None:
+        """Say why there is no use in publishing this."""
+        if port is not None and outlook.foreign(self._user, port):
+            return f"another user's program listens on port {port}"
+        return outlook.amiss(self._user, None, folder) if isinstance(folder, str) else None
 
     async def change(self, request: Request) -> Response:
         """Open a site to everybody, or put it behind the login."""

@@ -10,6 +10,7 @@ const path = (name) => `sites/${encodeURIComponent(name)}`;
 
 export function sites(section, head) {
   let known = { domain: "", tail: "" };
+  let again;
   head.append(h("button", { type: "button", class: "small primary", onclick: () => add() }, icon("add"), "Publish a site"));
   section.append(h("p", { class: "hint" }, "A program that listens on a port of this machine, or a folder below ~/sites, under an address of its own. Agents do the same with agent-box-site."));
   const problem = h("div", { class: "notice warn", hidden: true });
@@ -22,6 +23,9 @@ export function sites(section, head) {
     problem.hidden = !words.length;
     problem.replaceChildren(...words.map((text) => h("p", {}, text)));
     rows(body, known.sites, (site) => site.name, row, "Nothing is published.");
+    // The box does not tell when a program begins to listen.
+    clearTimeout(again);
+    if (known.sites.some((site) => site.state === "waiting")) again = setTimeout(() => section.isConnected && !document.hidden && load(), 10_000);
   });
 
   const row = (site) => h("tr", {},
