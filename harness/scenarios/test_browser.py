@@ -227,7 +227,7 @@ def test_sites_card(visitor: Visitor) -> None:
         dialog.get_by_text("another user's program").wait_for(timeout=box.machine.scaled(60_000))
     else:  # No port is another user's.
         dialog.get_by_label("What it shows").select_option("dir")
-        dialog.get_by_label("Folder below ~/sites").fill("nothing")
+        dialog.get_by_role("textbox", name="Folder below ~/sites").fill("nothing")
         dialog.get_by_role("button", name="Publish").click()
         dialog.get_by_text("there is no folder").wait_for(timeout=box.machine.scaled(60_000))
         dialog.get_by_label("What it shows").select_option("port")
