@@ -20,6 +20,7 @@ let
     "bans"
     "caddy"
     "codex"
+    "connections"
     "first-boot"
     "gate"
     "local-channels"
