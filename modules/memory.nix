@@ -86,8 +86,11 @@ in
       (lib.mkIf cfg.web.enable {
         agent-box-gate = spared;
         agent-box-sites = spared;
-        agent-box-sites-check = spared;
+        agent-box-status = spared;
         caddy = spared;
+      })
+      (lib.mkIf (lib.any (user: user.networkPrivate) (lib.attrValues cfg.users)) {
+        agent-box-names = spared;
       })
     ];
   };

@@ -69,7 +69,7 @@ class TestTable:
 
 
 def test_samples_take_every_branch_of_every_route():
-    patterns = re.findall(r"vars_regexp (?:terminal )?\{http\.request\.uri\} (\S+)",
+    patterns = re.findall(r"vars_regexp (?:[a-z]+ )?\{http\.request\.uri\} (\S+)",
                           FILES["etc/caddy/Caddyfile"])  # fmt: skip
     assert len(patterns) > 5
     for pattern in patterns:
