@@ -16,7 +16,7 @@ CEILINGS = {
     "agent-box-gate.service": 0.2,
     "agent-box-gate-unban.service": 0.9,
     "caddy.service": 1.4,
-    "agent-box-settings-alice.service": 1.2,
+    "agent-box-settings-alice.service": 0.4,
     "agent-box-webhook-alice.service": 0.4,
     "agent-box-terminal-alice.service": 2.7,  # the class of bob's sessions
     "agent-box-relay-alice.service": 0.4,
@@ -27,6 +27,11 @@ CEILINGS = {
     "agent-box-first-boot.service": 1.8,  # asks the box, and tells an address that it was given
     "agent-box-memory.service": 1.3,  # ends processes and groups of others
     "agent-box-logins-alice.service": 1.2,  # sets limits of the slice of logins
+    "agent-box-network-alice.service": 4.6,  # makes network namespaces: no mounts of its own
+    "agent-box-names.service": 1.5,  # a name server
+    "agent-box-port-alice-8765.service": 1.2,  # dials one port of the machine
+    "agent-box-status.service": 1.2,  # asks the system bus
+    "agent-box-attention-alice.service": 1.2,  # posts notices
     "fail2ban.service": 2.1,  # reads the journal and rules the firewall
 }
 """From 0 (closed) to 10. The README shows these figures; they may only ever go down."""
