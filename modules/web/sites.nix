@@ -122,7 +122,6 @@ in
             pkgs.systemd
           ];
           unitConfig.StartLimitIntervalSec = 0;
-          stopIfChanged = false;
           serviceConfig = hardening.sites // {
             Type = "exec";
             ExecStart = "${cfg.runtime}/bin/${helper}";
