@@ -3,7 +3,7 @@
 { lib, config }:
 let
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 in
 name: user: {
   unitConfig = {

@@ -3,7 +3,7 @@
 let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
   told = lib.filterAttrs (_: user: user.noticeUrlFile != null) cfg.users;
 in
 {

@@ -10,7 +10,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
   spot = cfg.spotInterruption;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 in
 {
   options.services.agent-box.spotInterruption = {

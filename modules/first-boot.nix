@@ -3,7 +3,7 @@
 { config, lib, ... }:
 let
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 
   folder = "/var/lib/agent-box-launch";
 in

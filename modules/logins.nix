@@ -8,7 +8,7 @@
 }:
 let
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 
   orInfinity = value: if value == null then "infinity" else value;
 

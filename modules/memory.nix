@@ -5,7 +5,7 @@
 let
   inherit (lib) mkDefault mkOption types;
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 
   # Ends last, whatever it uses. Only root can say so, which a name would not be: those are
   # free to choose. No unit of a user may be here.

@@ -11,7 +11,7 @@
 let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 
   quoted = lib.concatMapStringsSep ", " (name: "\"${name}\"");
   allowed = lib.attrNames (lib.filterAttrs (_: user: user.metadataAllowed) cfg.users);

@@ -15,7 +15,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
   inherit (cfg) network;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 
   users = lib.filter (name: cfg.users.${name}.networkPrivate) (lib.attrNames cfg.users);
   active = cfg.enable && users != [ ];

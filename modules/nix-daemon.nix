@@ -5,7 +5,7 @@
 let
   inherit (lib) mkDefault mkOption types;
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 in
 {
   options.services.agent-box.allowNixDaemonMetadata = mkOption {

@@ -2,7 +2,7 @@
 { config, lib, ... }:
 let
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
   limited = lib.filterAttrs (_: user: user.effectiveLimits.user.diskMax != null) cfg.users;
 in
 {

@@ -10,7 +10,7 @@
 let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
   agentUnit = import ./agent-unit.nix { inherit lib config; };
 
   # Comes back at once, and at most every two seconds if it cannot stay up.

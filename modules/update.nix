@@ -5,7 +5,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
   inherit (cfg) selfUpdate;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
 
   mayUpdate = lib.filter (name: cfg.users.${name}.mayUpdate) (lib.attrNames cfg.users);
 

@@ -12,7 +12,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
   inherit (cfg) web webhook;
-  hardening = import ./hardening.nix { inherit lib; };
+  hardening = import ./hardening { inherit lib; };
   units = import ./web/units.nix { inherit lib config; };
   pin = lib.importJSON ../pkgs/local-channels/pin.json;
 

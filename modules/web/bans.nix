@@ -9,7 +9,7 @@
 let
   cfg = config.services.agent-box;
   inherit (cfg) web;
-  hardening = import ../hardening.nix { inherit lib; };
+  hardening = import ../hardening { inherit lib; };
 
   # Its database tells the jail who is banned. Without a server there is nothing to do.
   again = "${pkgs.runtimeShell} -c '${pkgs.nftables}/bin/nft list table inet agent-box-bans >/dev/null 2>&1 || ! ${config.services.fail2ban.package}/bin/fail2ban-client ping >/dev/null 2>&1 || ${config.services.fail2ban.package}/bin/fail2ban-client restart --if-exists agent-box-gate'";

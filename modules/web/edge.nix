@@ -11,7 +11,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
   inherit (cfg) web;
-  hardening = import ../hardening.nix { inherit lib; };
+  hardening = import ../hardening { inherit lib; };
 in
 {
   options.services.agent-box.web = {

@@ -8,7 +8,7 @@
 let
   cfg = config.services.agent-box;
   inherit (cfg) web;
-  hardening = import ../hardening.nix { inherit lib; };
+  hardening = import ../hardening { inherit lib; };
 
   directory = "/run/agent-box-gate";
 

@@ -14,7 +14,7 @@
 let
   cfg = config.services.agent-box;
   inherit (cfg) web;
-  hardening = import ../hardening.nix { inherit lib; };
+  hardening = import ../hardening { inherit lib; };
 
   relay = "agent-box-relay";
 

@@ -9,7 +9,7 @@
 let
   cfg = config.services.agent-box;
   inherit (cfg) web;
-  hardening = import ../hardening.nix { inherit lib; };
+  hardening = import ../hardening { inherit lib; };
 
   units = import ./units.nix { inherit lib config; };
 

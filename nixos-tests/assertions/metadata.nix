@@ -2,7 +2,7 @@
 { lib, evaluated }:
 let
   inherit (import ./boxes.nix) user;
-  hardening = import ../../modules/hardening.nix { inherit lib; };
+  hardening = import ../../modules/hardening { inherit lib; };
 
   # Without what does not count here.
   systemOf = more: box: evaluated more (box // { hideProcesses = false; });
