@@ -287,7 +287,7 @@ while time.monotonic() < end:
     os.rename(path + ".new", path)
     try:
         with socket.socket(socket.AF_UNIX) as hasty, socket.socket(socket.AF_UNIX) as idle:
-            for each in (hasty, idle):
+            for each in (idle, hasty):
                 each.settimeout(0.05)
                 each.connect("/run/agent-box-site-lists/bob.sock")
             hasty.sendall(b"list\\n" + data)
