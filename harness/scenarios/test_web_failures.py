@@ -28,6 +28,7 @@ def test_gate_down(edge: Edge) -> None:
     """
     cookie = with_cookie(edge.sign_in("alice"))
     units = "agent-box-gate.service agent-box-gate.socket agent-box-gate-admin.socket"
+    units += " agent-box-gate-known.socket"
     page = (*cookie, ("Accept", "text/html"))
     shut = [
         Ask(path, headers=cookie) for route, path in paths("alice") if route.path != "/USER/webhook"

@@ -64,7 +64,8 @@ class Holder:
 
     def __init__(self, job: dict[str, Any], end: float) -> None:
         self.job, self.end = job, end
-        self.next, self.open = 1, 0
+        self.next = 1
+        self.open: set[int] = set()
         self.requests = 0
         self.statuses: collections.Counter[str] = collections.Counter()
 
@@ -77,8 +78,8 @@ class Holder:
         data = frame(HEADERS, END_HEADERS, self.next, packed(fields))
         if job["body"]:
             data += frame(DATA, 0, self.next, b"x" * job["body"])
+        self.open.add(self.next)
         self.next += 2
-        self.open += 1
         self.requests += 1
         return data
 
@@ -91,7 +92,8 @@ class Holder:
                 else:
                     self.hold_one()
             except OSError:
-                self.next, self.open = 1, 0
+                self.next = 1
+                self.open.clear()
                 time.sleep(0.2)
 
     def hold(self) -> None:
@@ -100,7 +102,7 @@ class Holder:
             link.sendall(PREFACE + frame(SETTINGS, 0, 0))
             rest = b""
             while time.monotonic() < self.end:
-                while self.open < self.job["streams"]:
+                while len(self.open) < self.job["streams"]:
                     link.sendall(self.begin())
                 link.settimeout(max(0.05, min(1.0, self.end - time.monotonic())))
                 try:
@@ -139,6 +141,7 @@ class Holder:
             if len(data) < 9 + size:
                 break
             kind, flags = data[3], data[4]
+            stream = int.from_bytes(data[5:9], "big")
             content, data = data[9 : 9 + size], data[9 + size :]
             if kind == SETTINGS and not flags & ACK:
                 link.sendall(frame(SETTINGS, ACK, 0))
@@ -147,7 +150,7 @@ class Holder:
             elif kind == HEADERS:
                 self.statuses["answered"] += 1
             if kind == RST or (kind in (DATA, HEADERS) and flags & END_STREAM):
-                self.open = max(0, self.open - 1)
+                self.open.discard(stream)
         return data
 
 

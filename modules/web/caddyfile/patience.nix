@@ -6,20 +6,21 @@ let
   settable = lib.versionOlder pkgs.caddy.version "2.12";
 
   limits =
-    seconds:
+    read: write:
     lib.optionalString settable ''
       	request_body {
-      		read_timeout ${seconds}
-      		write_timeout ${seconds}
+      		read_timeout ${read}
+      		write_timeout ${write}
       	}
     '';
 in
 ''
-  # Strangers have next to nothing to send and to fetch.
+  # Strangers have next to nothing to send and to fetch. In the time to read a service has to
+  # answer, too: a connection of HTTP/1.1 ends with it.
   (patience-with-strangers) {
-  ${limits "20s"}}
+  ${limits "20s" "60s"}}
 
   # Uploads and downloads take their time, and streams of events have no end.
   (patience-with-users) {
-  ${limits "168h"}}
+  ${limits "168h" "168h"}}
 ''

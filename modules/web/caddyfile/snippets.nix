@@ -17,7 +17,7 @@ in
   	request_buffers 17KiB
   	transport http {
   		dial_timeout 2s
-  		response_header_timeout 30s
+  		response_header_timeout 15s
   	}
   }
 
