@@ -12,6 +12,14 @@ let
 in
 {
   config = lib.mkIf (cfg.enable && cfg.web.enable) {
+    # An account that is there: a bus asks for the groups of who connects.
+    users.users.agent-box-status = {
+      isSystemUser = true;
+      group = "agent-box-status";
+      description = "State of agent-box, for its users";
+    };
+    users.groups.agent-box-status = { };
+
     systemd.sockets.agent-box-status = {
       description = "State of the box, for its users";
       wantedBy = [ "sockets.target" ];
@@ -34,6 +42,8 @@ in
       environment.SSL_CERT_FILE = "/etc/ssl/certs/ca-certificates.crt";
       serviceConfig = hardening.status // {
         Type = "exec";
+        User = "agent-box-status";
+        Group = "agent-box-status";
         ExecStart = "${cfg.runtime}/bin/agent-box-status";
         Restart = "on-failure";
         RestartSec = "200ms";

@@ -4,8 +4,17 @@
 let
   cfg = config.services.agent-box;
 
-  # Mounts are called by their path: `run-agent\\x2dbox\\x2dalice.mount`.
-  isOurs = name: lib.hasPrefix "agent-box-" name || lib.hasPrefix "run-agent\\x2dbox" name;
+  # Mounts are called by their path, `run-agent\\x2dbox\\x2dalice.mount`; the slices of all users
+  # are below those of these names.
+  isOurs =
+    name:
+    lib.hasPrefix "agent-box-" name
+    || lib.hasPrefix "run-agent\\x2dbox" name
+    || lib.elem name [
+      "agent-box.slice"
+      "agent.slice"
+      "system.slice"
+    ];
   isAutologin = name: config.services.getty.autologinUser != null && name == "serial-getty@.service";
   units = lib.filterAttrs (
     name: unit:
@@ -13,7 +22,6 @@ let
     && (
       isOurs name
       || isAutologin name
-      || name == "earlyoom.service"
       || (cfg.web.enable && name == "caddy.service")
       || (cfg.web.enable && cfg.web.fail2ban && name == "fail2ban.service")
     )
@@ -93,6 +101,11 @@ in
     lib.genAttrs etcPaths textOf
     // {
       sudoers = config.security.sudo.configFile;
+      "dbus-1/system.d/agent-box.conf" = cfg.busPolicy;
+      "polkit-1/rules.d/10-agent-box.rules" = cfg.polkitRules;
+    }
+    // lib.optionalAttrs (cfg.diskRules != "") {
+      "udev/rules.d/99-agent-box.rules" = cfg.diskRules;
     }
     // lib.optionalAttrs (cfg.tmpfiles != [ ]) {
       "tmpfiles.d/agent-box.conf" = lib.concatMapStrings (line: "${line}\n") cfg.tmpfiles;
@@ -108,6 +121,7 @@ in
       ++ map (name: accountOf name null) (
         lib.optionals cfg.web.enable [
           "agent-box-gate"
+          "agent-box-status"
           "caddy"
         ]
       );

@@ -18,7 +18,6 @@ in
 
   # Tells users how units and the certificate are: asks the system bus and the edge.
   status = daemon // {
-    DynamicUser = true;
     InaccessiblePaths = lib.remove "-/run/dbus" messageSockets ++ [ "-/run/systemd/private" ];
     RestrictAddressFamilies = [
       "AF_INET"

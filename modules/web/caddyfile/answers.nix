@@ -4,9 +4,7 @@
 # a value of the form that it should have. Caddy snippets.
 { lib }:
 let
-  # Whatever it contains, nothing of it runs or is taken for a page of the box. A browser
-  # shows pictures and text in a page of its own.
-  sandbox = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+  sandbox = import ./sandbox.nix;
 
   lines = lib.concatMapStrings (line: "			${line}\n");
 

@@ -115,6 +115,7 @@ in
     		# What a receiver answers where there is no such sender, for names that nobody has.
     		@no-receiver vars_regexp {http.request.uri} ^/[A-Za-z0-9_-][A-Za-z0-9._-]*/webhook(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?([?].*)?$
     		handle @no-receiver {
+    			header Content-Security-Policy "${import ./sandbox.nix}"
     			respond "unknown source" 404
     		}
   ''}
