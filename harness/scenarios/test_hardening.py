@@ -11,6 +11,7 @@ import pytest
 from agent_box_harness import outside
 from agent_box_harness.attack import attack_as_root, attack_from_login, attack_from_session
 from agent_box_harness.exposure import CEILINGS, measure
+from agent_box_harness.internet import WORLD, internet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,18 +179,21 @@ def test_metadata(box: Box):
     """The addresses at which clouds hand out credentials answer root, and neither a session nor a
     login of a user, who is outside of any sandbox.
     """
-    box.succeed(f"ip addr add {METADATA}/32 dev lo")
-    server = f"python3 -m http.server -b 0.0.0.0 {PORT} --directory /var/empty"
-    box.succeed(f"setsid {server} >/dev/null 2>&1 &")
-    fetch = f"curl -sS -o /dev/null --connect-timeout 5 http://{{}}:{PORT}/"
-    there, elsewhere = fetch.format(METADATA), fetch.format("127.0.0.1")
-    box.wait_until_succeeds(f"{there} && {elsewhere}")
-    for user in box.users:
-        for run in (box.in_session, box.as_user):
-            # the network as such works, so that the refusal means something
-            run(user, f"sh -c '{elsewhere} && ! {there}'").check("from here, and not from there")
-    # The firewall refuses a login, and the sandbox a session without its help.
-    box.succeed("nft delete table inet agent-box-metadata")
-    for user in box.users:
-        box.as_user(user, there).check()
-        assert box.in_session(user, there).rc != 0
+    with internet(box) as world:
+        world.run(f"ip addr add {METADATA}/32 dev eth0").check()
+        box.succeed(f"ip route add {METADATA} via {WORLD}")
+        world.serve(PORT)
+        fetch = f"curl -sS -o /dev/null --connect-timeout 5 http://{{}}:{PORT}/"
+        there, elsewhere = fetch.format(METADATA), fetch.format(WORLD)
+        box.wait_until_succeeds(f"{there} && {elsewhere}")
+        for user in box.users:
+            for run in (box.in_session, box.as_user):
+                # the network as such works, so that the refusal means something
+                run(user, f"sh -c '{elsewhere} && ! {there}'").check(
+                    "from here, and not from there"
+                )
+        # The packet filter refuses a login, and the sandbox a session without its help.
+        box.succeed("nft delete table inet agent-box-metadata")
+        for user in box.users:
+            box.as_user(user, there).check()
+            assert box.in_session(user, there).rc != 0

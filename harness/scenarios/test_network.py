@@ -163,6 +163,7 @@ def test_the_way_out(box: Box):
 
 
 @pytest.mark.renewed
+@pytest.mark.limit(200)
 def test_no_network_no_session(box: Box):
     """Where a user's network is missing, or is not what the unit runs in, or the rules that close
     it are gone, the sandbox does not start and says why; what runs is left alone.

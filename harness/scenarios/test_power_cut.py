@@ -228,7 +228,7 @@ def _install(box: Box) -> None:
 def _power_on(box: Box) -> str:
     """Commands that start alice's units as a boot does: with nothing in /run."""
     run = box.document["users"][USER]["runtimeDirectory"]
-    return f"rm -rf {run}; systemctl start {outside.sandbox(USER)}"
+    return f"find {run} -mindepth 1 -delete; systemctl start {outside.sandbox(USER)}"
 
 
 def _await_orders(box: Box) -> None:

@@ -245,6 +245,8 @@ in
         "AF_UNIX"
       ];
       IPAddressDeny = metadataAddresses;
+      # What builds and switches may keep things of its own there.
+      ReadOnlyPaths = [ ];
       # systemd switches, and is asked over its sockets.
       InaccessiblePaths = [ ];
       # nix reads /proc/self/mountinfo and the like.

@@ -24,16 +24,18 @@ mkdir -p {kept}/{user}
 cp -a {home}/. {kept}/{user}/
 rm -rf {kept}/{user}/.config/agent-box {kept}/{user}/.local/state/agent-box
 systemctl list-units --plain --no-legend --type=service,socket --state=active {units} \
-  | cut -d ' ' -f 1 >{kept}/{user}.units
+  | cut -d ' ' -f 1 | grep -v '^agent-box-network-' >{kept}/{user}.units
 """
 
 _RENEW = """\
-systemctl stop {units}
+systemctl list-units --all --plain --no-legend {units} \
+  | cut -d ' ' -f 1 | grep -v '^agent-box-network-' | xargs systemctl stop
 while pkill -KILL -u {user}; do sleep 0.02; done
 find {home} -mindepth 1 -delete
 cp -a {kept}/{user}/. {home}/
 [ ! -e {run} ] || find {run} -mindepth 1 -delete
 find /tmp /var/tmp /dev/shm -mindepth 1 -user {user} -delete
+find /var/lib/agent-box-tmp/{user} -mindepth 2 -delete
 """
 
 _START = """\

@@ -233,7 +233,7 @@ def _limits(unit: Unit) -> str:
 
 def _slice(unit: Unit) -> str:
     asked = unit.says("Slice")
-    if asked and f"/{asked}/" not in unit.real["group"]["path"]:
+    if asked and asked != "-.slice" and f"/{asked}/" not in unit.real["group"]["path"]:
         return f"Slice={asked}, but it is in {unit.real['group']['path']}"
     return ""
 
