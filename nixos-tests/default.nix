@@ -8,12 +8,19 @@
 }:
 let
   folder = ../harness/scenarios;
-  files = lib.filter (name: lib.hasPrefix "test_" name && lib.hasSuffix ".py" name) (
-    lib.attrNames (builtins.readDir folder)
-  );
+  filesIn =
+    folder:
+    lib.filter (name: lib.hasPrefix "test_" name && lib.hasSuffix ".py" name) (
+      lib.attrNames (builtins.readDir folder)
+    );
+  files = filesIn folder ++ map (name: "attack/${name}") (filesIn (folder + "/attack"));
 
+  # `attack/test_a_b.py` is called attack-a-b.
   nameOf =
-    file: lib.replaceStrings [ "_" ] [ "-" ] (lib.removePrefix "test_" (lib.removeSuffix ".py" file));
+    file:
+    lib.replaceStrings [ "attack/test_" "_" ] [ "attack-" "-" ] (
+      lib.removePrefix "test_" (lib.removeSuffix ".py" file)
+    );
 
   # What a scenario declares: the words of every `mark.needs("…", "…")` in its file,
   # and `browser` where it asks the harness for one.
