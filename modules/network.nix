@@ -26,10 +26,11 @@ let
   # The machine's own end of every user's network, where the name server listens.
   hostAddress = "198.18.0.1";
 
-  # A line of shell, since the check has to run in the namespace that it is about.
+  # A line of shell, since the check has to run in the namespace that it is about. A process
+  # that has ended by then is in none.
   verify =
     name: process:
-    "${pkgs.runtimeShell} -c '${pkgs.coreutils}/bin/test /proc/${process}/ns/net -ef ${namespaceOf name} || { echo \"This unit is not in the network of ${name}. Restart it after: systemctl restart ${unitOf name}\" >&2; exit 1; }'";
+    "${pkgs.runtimeShell} -c '${pkgs.coreutils}/bin/test /proc/${process}/ns/net -ef ${namespaceOf name} || ${pkgs.coreutils}/bin/test ! -e /proc/${process} || { echo \"This unit is not in the network of ${name}. Restart it after: systemctl restart ${unitOf name}\" >&2; exit 1; }'";
 
   # What a unit gets in which programs of the user run.
   inUserNetwork =
