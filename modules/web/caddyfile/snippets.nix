@@ -38,6 +38,9 @@ in
   (of-the-gate) {
   	vars part "The login service"
   	vars unit agent-box-gate
+  	# At once, where the head says it: the gate would close while the rest is still on its way.
+  	@too-much header_regexp Content-Length ^0*(1638[5-9]|1639[0-9]|16[4-9][0-9]{2}|1[7-9][0-9]{3}|[2-9][0-9]{4}|[1-9][0-9]{5,})$
+  	error @too-much 413
   	request_body {
   		max_size 16KiB
   	}
