@@ -20,6 +20,12 @@ let
   users = lib.filter (name: cfg.users.${name}.networkPrivate) (lib.attrNames cfg.users);
   active = cfg.enable && users != [ ];
 
+  tools = [
+    pkgs.iproute2
+    pkgs.nftables
+    pkgs.procps
+  ];
+
   unitOf = name: "agent-box-network-${name}.service";
   namespaceOf = name: "/run/netns/agent-box-${name}";
 
@@ -311,17 +317,14 @@ in
               "network-pre.target"
               "docker.service"
             ];
-            # A firewall that starts afresh takes the rules of others with it.
-            after = lib.optional withNftables "nftables.service";
+            # A firewall that starts, or loads its rules again, may empty all tables of everybody.
+            # A unit that stopped with it would stop the sessions.
+            after = [ "nftables.service" ];
             unitConfig = {
-              ReloadPropagatedFrom = lib.optional withNftables "nftables.service";
+              ReloadPropagatedFrom = [ "nftables.service" ];
               StartLimitIntervalSec = 0;
             };
-            path = [
-              pkgs.iproute2
-              pkgs.nftables
-              pkgs.procps
-            ];
+            path = tools;
             serviceConfig = hardening.network // {
               Type = "oneshot";
               RemainAfterExit = true;
@@ -336,6 +339,26 @@ in
               RestartMaxDelaySec = "30s";
             };
             reloadTriggers = [ rules ];
+          };
+
+          # The same for one that starts later than the unit above, which is there already.
+          agent-box-networks-again = {
+            description = "Networks of the users of the box, after a start of the firewall";
+            wantedBy = [ "nftables.service" ];
+            after = [
+              "nftables.service"
+              "agent-box-network.service"
+            ];
+            path = tools;
+            serviceConfig = hardening.network // {
+              Type = "oneshot";
+              ExecStart = "${cfg.runtime}/bin/agent-box-network prepare";
+            };
+          };
+
+          # The same when that firewall is stopped, by whoever needs a moment without it.
+          nftables = lib.mkIf withNftables {
+            postStop = "${pkgs.nftables}/bin/nft -f /etc/agent-box/network.nft";
           };
 
           agent-box-names = {

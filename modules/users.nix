@@ -61,6 +61,7 @@ let
     "logins-"
     "metadata-"
     "network-"
+    "networks-"
     "port-"
     "relay-"
     "settings-"

@@ -84,6 +84,26 @@ def test_localhost_of_each_user(box: Box):
     )
     assert through(attack_from_session(box, "alice", scripts, {})) == []
     assert through(attack_from_login(box, "alice", scripts, {})) == []
+    # Somebody's firewall may take the rules of all others with it, for a moment or for good.
+    box.succeed("nft delete table inet agent-box-network")
+    try:
+        assert through(attack_from_session(box, "alice", scripts, {})) == []
+    finally:
+        box.succeed("systemctl reload agent-box-network")
+
+
+@pytest.mark.renewed
+def test_a_firewall_that_empties_all_tables(box: Box):
+    """Whatever a firewall does to the tables of others, the rules of users' networks are there
+    again when it is done.
+    """
+    box.write_file("/etc/nftables.conf", b"flush ruleset\n")
+    try:
+        for verb in ("start", "reload", "restart"):
+            box.succeed(f"systemctl {verb} nftables.service")
+            box.wait_until_succeeds("nft list chain inet agent-box-network from-user")
+    finally:
+        box.succeed("systemctl stop nftables.service; systemctl reload agent-box-network")
 
 
 @pytest.mark.renewed

@@ -56,6 +56,10 @@ in
       description = "Connections of each address to the edge";
       wantedBy = [ "multi-user.target" ];
       before = [ "caddy.service" ];
+      # A firewall that starts, or loads its rules again, may empty all tables of everybody.
+      after = [ "nftables.service" ];
+      partOf = [ "nftables.service" ];
+      unitConfig.ReloadPropagatedFrom = [ "nftables.service" ];
       reloadTriggers = [ config.environment.etc."agent-box/connections.nft".text ];
       serviceConfig = hardening.firewall // {
         Type = "oneshot";

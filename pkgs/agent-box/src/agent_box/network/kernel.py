@@ -20,6 +20,9 @@ NAMESPACES = Path("/run/netns")
 
 SYSCTL = Path("/proc/sys/net")
 
+RULE_PRIORITY = "30000"
+"""Behind the table of what is the machine's own, before the one with ways to elsewhere."""
+
 _PREFIX = "ab-"
 _COPIED = ("net.ipv4.ping_group_range", "net.ipv4.ip_unprivileged_port_start")
 """Settings that a new namespace does not inherit and that programs notice."""
@@ -88,14 +91,15 @@ def _write(setting: str, value: str) -> None:
         path.write_text(f"{value}\n")
 
 
-def up(place: Place, gateway: str) -> None:
+def up(place: Place, gateway: str, ranges: Sequence[str]) -> None:
     """Make the namespace of a user and the way out of it. What exists is made anew, except for
-    the namespace itself: programs may be in it.
+    the namespace itself: programs may be in it. `ranges` are those of all users.
     """
     if not is_namespace(NAMESPACES / place.namespace):
         (NAMESPACES / place.namespace).unlink(missing_ok=True)
         run(["ip", "netns", "add", place.namespace])
     subprocess.run(["ip", "link", "delete", place.interface], capture_output=True, check=False)
+    _forbid(place, ranges)
     _batch([], _outside(place))
     _batch(["-n", place.namespace], _inside(place, gateway))
     settings = [
@@ -104,6 +108,18 @@ def up(place: Place, gateway: str) -> None:
         if (SYSCTL.parent / name.replace(".", "/")).exists()
     ]
     run(["ip", "netns", "exec", place.namespace, "sysctl", "-qw", *settings])
+
+
+def _forbid(place: Place, ranges: Sequence[str]) -> None:
+    """Have the kernel find no way from this user to another, whatever becomes of the firewall."""
+    for addresses in ranges:
+        family = "-6" if ":" in addresses else "-4"
+        if family == "-6" and not has_ipv6():
+            continue
+        rule = ["iif", place.interface, "to", addresses, "type", "prohibit"]
+        argv = ["ip", family, "rule"]
+        subprocess.run([*argv, "delete", *rule], capture_output=True, check=False)
+        run([*argv, "add", "priority", RULE_PRIORITY, *rule])
 
 
 def _outside(place: Place) -> Iterable[str]:
@@ -137,6 +153,9 @@ def _batch(options: Sequence[str], lines: Iterable[str]) -> None:
 def down(place: Place) -> None:
     """Take the network of a user away. Programs that are in it stay, without a way out."""
     subprocess.run(["ip", "link", "delete", place.interface], capture_output=True, check=False)
+    for family in ("-4", "-6"):
+        rule = ["ip", family, "rule", "delete", "iif", place.interface]
+        subprocess.run(rule, capture_output=True, check=False)
     if (NAMESPACES / place.namespace).exists():
         run(["ip", "netns", "delete", place.namespace])
 

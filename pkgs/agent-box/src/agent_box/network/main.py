@@ -47,7 +47,7 @@ def _perform(command: str, user: str | None) -> None:
     group = settings.metadata_group if user in settings.metadata_users else 0
     place: Place = place_of(user, settings.addresses, settings.addresses6, group)
     if command == "up":
-        kernel.up(place, gateway)
+        kernel.up(place, gateway, (settings.addresses, settings.addresses6))
         check.verify(place, gateway)
     elif command == "down":
         kernel.down(place)
