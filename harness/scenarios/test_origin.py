@@ -194,10 +194,13 @@ def test_the_page_of_terminals(edge: Edge) -> None:
 
 
 def test_a_link_to_somebody_elses_terminal(edge: Edge) -> None:
-    """A link that bob's agent lays from his terminal's socket to alice's leads to nothing."""
+    """A link that bob lays from his terminal's socket to alice's leads to nothing; his agent cannot
+    even lay it.
+    """
     box = edge.box
     box.wait_session("alice", "main", ("running", "waiting"))
-    box.in_session("bob", LINKED).check("the link")
+    assert box.in_session("bob", LINKED).rc != 0
+    box.as_user("bob", LINKED).check("the link")
     cookie = with_cookie(edge.sign_in("bob"))
     steps = [
         {"do": "open", "as": "a", "target": "/bob/t/main/ws",

@@ -126,6 +126,11 @@ def restore(path: Path, kept: Path) -> None:
     if above.exists():
         path.parent.unlink(missing_ok=True)
         above.rename(path.parent)
+    if path.is_mount():  # nobody but root could take it away
+        subprocess.run(["find", str(path), "-mindepth", "1", "-delete"], check=True)
+        if kept.exists():
+            subprocess.run(["cp", "-a", f"{kept}/.", str(path)], check=True)
+        return
     if path.is_symlink() or path.is_file() or path.is_fifo() or path.is_socket():
         path.unlink()
     elif path.is_dir():
