@@ -22,6 +22,9 @@ FOLDERS = [
 """Directories in which a process may or may not write."""
 FILES = ["/run/dbus", "/run/credentials", "/var/log/journal", "/home/alice", "/proc/kmsg"]
 
+OF_SIBLINGS = {f"/run/agent-box-ttyd/{ATTACKER}"}
+"""Directories of the user's that only the service for which they are can write to."""
+
 IN_A_LOGIN = "sleep 1234"
 """What bob left running in a login."""
 
@@ -62,7 +65,7 @@ def escapes(told: dict[str, Any], *, login: bool) -> list[str]:
         unit = other["power"]["group"].rstrip("/").split("/")
         who = f"{other['name'].strip()} ({pid}, {'/'.join(unit[-2:])})"
         for verb, paths in other["reach"].items():
-            more = sorted(set(paths) - set(own["reach"][verb]))
+            more = sorted(set(paths) - set(own["reach"][verb]) - OF_SIBLINGS)
             if more:
                 found.append(f"through /proc/{pid}/root of {who} it may {verb} {', '.join(more)}")
         if {"ptrace", "mem"} & set(other["doors"]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent_box_harness.battery import edge_config, inside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from agent_box_harness.box import Box
 
@@ -109,7 +111,15 @@ def look(box: Box) -> View:
         for name in box.users
     }
     sockets = tuple(map(_socket, found["sockets"]))
-    return View(sockets, accounts, frozenset(edge_config.dials(box)))
+    return View(sockets, accounts, frozenset(_present(edge_config.dials(box), sockets)))
+
+
+def _present(dialled: Iterable[str], sockets: Iterable[Socket]) -> Iterator[str]:
+    """Yield the paths that are there; a placeholder of the edge's stands for part of a name."""
+    forms = [re.sub(r"\{[^}]*\}", "*", path) for path in dialled]
+    for socket in sockets:
+        if any(fnmatch.fnmatchcase(socket.path, form) for form in forms):
+            yield socket.path
 
 
 def _socket(told: dict[str, Any]) -> Socket:
