@@ -29,7 +29,7 @@ systemctl list-units --plain --no-legend --type=service,socket --state=active {u
 
 _RENEW = """\
 systemctl list-units --all --plain --no-legend {units} \
-  | cut -d ' ' -f 1 | grep -v '^agent-box-network-' | xargs systemctl stop
+  | cut -d ' ' -f 1 | grep -v '^agent-box-network-' | xargs systemctl stop || true
 while pkill -KILL -u {user}; do sleep 0.02; done
 find {home} -mindepth 1 -delete
 cp -a {kept}/{user}/. {home}/
@@ -42,7 +42,9 @@ _START = """\
 systemctl reset-failed
 journalctl --quiet --sync --rotate
 journalctl --quiet --vacuum-time=1us
-cat {units} | xargs systemctl start
+begin() {{ cat {units} | xargs systemctl start; }}
+# The helper for sites stops while a socket of its starts, which may cancel the start of another.
+begin || {{ sleep 0.5; begin; }}
 """
 
 
