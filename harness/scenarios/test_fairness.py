@@ -155,6 +155,7 @@ def test_all_that_runs_as_a_user_counts_for_the_user(edge: Edge) -> None:
     units = box.succeed(
         "systemctl list-unit-files --no-legend --type=service 'agent-box-*' | awk '{print $1}'"
     ).split()
+    units = [unit.replace("@.", "@3000.") for unit in units]
     shown = box.succeed(f"systemctl show -p Id,User,Slice,OOMScoreAdjust {' '.join(units)}")
     found: dict[str, int] = {}
     for block in shown.replace("\r", "").split("\n\n"):
