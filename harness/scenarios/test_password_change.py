@@ -144,7 +144,8 @@ def test_killed_at_every_point(edge: Edge, measured: Callable[[str, float], None
                 command(f"{PID}; {traced(point)}"), attempt.step(),
                 command(f"{UNTRACE}; {BACK}"), command(PID), *(look.step() for look in looks),
                 command("agent-box-gate logins --json"),
-                command("find /run/agent-box-gate/live -type f -printf '%f\\n'"), command(f"ls -A {STATE}"),
+                command("find /run/agent-box-gate/live -type f -printf '%f\\n'"),
+                command(f"ls -A {STATE}"),
             ]
         )  # fmt: skip
         assert found[0]["rc"] == 0, found[0]
