@@ -143,7 +143,7 @@ class TestHarm:
 
     def test_behind_the_answer(self):
         answer = Answer(200, self.GOOD, f"5\r\nhello\r\n0\r\nSet-Cookie: {impostor.MARK}\r\n\r\n")
-        assert [harm.kind for harm in impostor.harm(answer)] == ["in a trailer"]
+        assert impostor.harm(answer) == []  # no browser acts upon it
 
 
 POWER = {"may gain privileges": False, "without a filter of system calls": False,

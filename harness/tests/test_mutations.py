@@ -40,7 +40,7 @@ def test_every_scenario_exists(table):
         for scenario in mutation.scenarios:
             file, _, test = scenario.partition("::")
             text = (REPO / mutations.test_path(file)).read_text()
-            assert f"def {test.partition('[')[0]}(" in text
+            assert f"def {test.rpartition('::')[2].partition('[')[0]}(" in text
 
 
 def test_every_cell_has_a_mutation(monkeypatch, table):

@@ -216,7 +216,7 @@ class TestHardening:
                     continue
                 # What mounts, what plays a service of the host, what makes networks, and the name
                 # server, which asks whom the machine asks: of some clouds at that very address.
-                if re.search(r"-(processes|sudo-probe|names|network(-[a-z]+)?)[.]service$", path):
+                if re.search(r"-(processes|sudo-probe|names|networks?(-[a-z]+)?)[.]service$", path):
                     continue
                 unit = settings(text)
                 families = unit.get("RestrictAddressFamilies", ["AF_INET"])
