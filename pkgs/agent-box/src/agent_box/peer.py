@@ -19,10 +19,16 @@ class StrangerError(PermissionError):
     """What is there, or who answers there, is not the directory's owner."""
 
 
-def uid_of(connection: socket.socket) -> int:
-    """Return the user of the process that listens at the other end, or connected from there."""
+def process_of(connection: socket.socket) -> tuple[int, int]:
+    """Return pid and uid of the process that listens at the other end, or connected from there."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(data)[1])
+    pid, uid, _ = _CREDENTIALS.unpack(data)
+    return pid, uid
+
+
+def uid_of(connection: socket.socket) -> int:
+    """Return the user of that process."""
+    return process_of(connection)[1]
 
 
 def dial(connection: socket.socket, directory: str, name: str) -> None:

@@ -6,14 +6,14 @@ import asyncio
 import json
 import logging
 import os
-import socket
-import struct
 from typing import TYPE_CHECKING, Any
 
+from agent_box import peer
 from agent_box.errors import AgentBoxError, UsageError
 from agent_box.gate import addresses
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable
 
     from agent_box.gate.authority import Gate
@@ -144,9 +144,7 @@ class Admin:
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
-    sock: socket.socket = writer.get_extra_info("socket")
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", data)[1])
+    return peer.uid_of(writer.get_extra_info("socket"))
 
 
 def _text(args: dict[str, Any], name: str) -> str:

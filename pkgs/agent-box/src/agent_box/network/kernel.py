@@ -28,7 +28,10 @@ _COPIED = ("net.ipv4.ping_group_range", "net.ipv4.ip_unprivileged_port_start")
 """Settings that a new namespace does not inherit and that programs notice."""
 
 _OTHERS = "add rule inet agent-box-network others meta {side}kind {{ {kinds} }} accept"
-_KINDS = "bridge, veth, tun, wireguard, vlan, bond, macvlan, ipvlan, vxlan, vrf, team, ppp"
+_KINDS = (
+    *("bridge", "veth", "tun", "wireguard", "vlan", "bond"),
+    *("macvlan", "ipvlan", "vxlan", "vrf", "team", "ppp"),
+)
 
 
 def run(argv: Sequence[str], text: str | None = None) -> str:
@@ -64,7 +67,8 @@ def prepare(rules: Path, address: str, state: Path) -> None:
         note.write_text("yes\n" if forwarded else "no\n")
     text = rules.read_text()
     if note.read_text().strip() == "no":
-        sides = [_OTHERS.format(side=side, kinds=_quoted(_KINDS)) for side in ("iif", "oif")]
+        kinds = ", ".join(f'"{kind}"' for kind in _KINDS)
+        sides = [_OTHERS.format(side=side, kinds=kinds) for side in ("iif", "oif")]
         text += "\n".join([*sides, "add rule inet agent-box-network others drop", ""])
     # Before forwarding is on: between the two, packets would pass unjudged.
     run(["nft", "-f", "-"], text)
@@ -72,10 +76,6 @@ def prepare(rules: Path, address: str, state: Path) -> None:
     if has_ipv6() and (SYSCTL / "ipv6/conf/all/forwarding").read_text().strip() != "1":
         _keep_router_advertisements()
         _write("ipv6/conf/all/forwarding", "1")
-
-
-def _quoted(words: str) -> str:
-    return ", ".join(f'"{word}"' for word in words.split(", "))
 
 
 def _keep_router_advertisements() -> None:

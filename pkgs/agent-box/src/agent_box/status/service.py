@@ -10,19 +10,19 @@ import asyncio
 import contextlib
 import json
 import pwd
-import socket
-import struct
 import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from agent_box import config
+from agent_box import config, peer
 from agent_box.activation import activated
 from agent_box.errors import AgentBoxError, InternalError
 from agent_box.status import certificate, units
 
 if TYPE_CHECKING:
+    import socket
+
     from agent_box.config import Box
 
 FRESH = 2.0
@@ -79,9 +79,8 @@ class Status:
                 await writer.wait_closed()
 
     def _user(self, connection: Any) -> str | None:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         try:
-            name = pwd.getpwuid(struct.unpack("3i", raw)[1]).pw_name
+            name = pwd.getpwuid(peer.uid_of(connection)).pw_name
         except KeyError:
             return None
         return name if name in self._box.users else None

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-import struct
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from agent_box.errors import ConflictError
+from agent_box.peer import process_of
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Container, Iterator
 
 MOST = 100
@@ -56,8 +56,7 @@ class Caller:
 
 def caller_of(peer: socket.socket, user: str, sessions: Container[str]) -> Caller | None:
     """Return who is at the other end; None when it is neither the user nor root."""
-    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", data)
+    pid, uid = process_of(peer)
     if uid == 0 and os.getuid() != 0:
         return Caller("root", ours=True)
     if uid != os.getuid():
