@@ -10,6 +10,7 @@
     ./codex.nix
     ./first-boot.nix
     ./guides.nix
+    ./host-ports.nix
     ./limits.nix
     ./logins.nix
     ./memory.nix

@@ -26,6 +26,15 @@ let
     pkgs.procps
   ];
 
+  # Until it works, while whoever needs it waits.
+  retry = {
+    Restart = "on-failure";
+    RestartMode = "direct";
+    RestartSec = "1s";
+    RestartSteps = 5;
+    RestartMaxDelaySec = "30s";
+  };
+
   unitOf = name: "agent-box-network-${name}.service";
   namespaceOf = name: "/run/netns/agent-box-${name}";
 
@@ -140,57 +149,15 @@ let
       pkgs.iproute2
       pkgs.procps
     ];
-    serviceConfig = hardening.network // {
+    # Sessions wait for it: they would stay away if it failed once.
+    serviceConfig = hardening.network // retry // {
       Type = "oneshot";
       RemainAfterExit = true;
       ExecStart = "${cfg.runtime}/bin/agent-box-network up ${name}";
       ExecStop = "${cfg.runtime}/bin/agent-box-network down ${name}";
       TimeoutStartSec = "5min";
-      # Sessions wait for it: they would stay away if it failed once.
-      Restart = "on-failure";
-      RestartMode = "direct";
-      RestartSec = "1s";
-      RestartSteps = 5;
-      RestartMaxDelaySec = "30s";
     };
   };
-
-  portSocketOf = name: port: {
-    description = "Port ${toString port} of this machine, for ${name}";
-    wantedBy = [ "agent-box-${name}.service" ];
-    before = [
-      "agent-box-${name}.service"
-      "shutdown.target"
-    ];
-    conflicts = [ "shutdown.target" ];
-    # Sockets otherwise come before all services, and this one after the user's network.
-    unitConfig.DefaultDependencies = false;
-    bindsTo = [ (unitOf name) ];
-    after = [ (unitOf name) ];
-    listenStreams = [ "127.0.0.1:${toString port}" ];
-    socketConfig.NetworkNamespacePath = namespaceOf name;
-  };
-
-  portServiceOf = name: port: {
-    description = "Port ${toString port} of this machine, for ${name}";
-    requires = [ "agent-box-port-${name}-${toString port}.socket" ];
-    after = [ "agent-box-port-${name}-${toString port}.socket" ];
-    unitConfig.StartLimitIntervalSec = 0;
-    serviceConfig = hardening.portForward // {
-      ExecStart = "${pkgs.systemd}/lib/systemd/systemd-socket-proxyd --exit-idle-time=60s 127.0.0.1:${toString port}";
-    };
-  };
-
-  perPort =
-    make:
-    lib.listToAttrs (
-      lib.concatMap (
-        name:
-        map (
-          port: lib.nameValuePair "agent-box-port-${name}-${toString port}" (make name port)
-        ) cfg.users.${name}.network.hostPorts
-      ) users
-    );
 
   # A firewall that drops what it does not know would drop these as well.
   firewall = config.networking.firewall;
@@ -258,15 +225,6 @@ in
                     {option}`services.agent-box.network.private`.
                   '';
                 };
-                hostPorts = mkOption {
-                  type = types.listOf types.port;
-                  default = [ ];
-                  example = [ 11434 ];
-                  description = ''
-                    TCP ports on the `localhost` of the machine that this user also finds on
-                    its own `localhost`, for example that of a model server.
-                  '';
-                };
               };
               networkPrivate = mkOption {
                 type = types.bool;
@@ -325,18 +283,13 @@ in
               StartLimitIntervalSec = 0;
             };
             path = tools;
-            serviceConfig = hardening.network // {
+            serviceConfig = hardening.network // retry // {
               Type = "oneshot";
               RemainAfterExit = true;
               ExecStart = "${cfg.runtime}/bin/agent-box-network prepare";
               ExecReload = "${cfg.runtime}/bin/agent-box-network prepare";
               RuntimeDirectory = "agent-box-network";
               RuntimeDirectoryPreserve = true;
-              Restart = "on-failure";
-              RestartMode = "direct";
-              RestartSec = "1s";
-              RestartSteps = 5;
-              RestartMaxDelaySec = "30s";
             };
             reloadTriggers = [ rules ];
           };
@@ -391,9 +344,7 @@ in
         (lib.listToAttrs (
           map (name: lib.nameValuePair "agent-box-network-${name}" (networkOf name)) users
         ))
-        (perPort portServiceOf)
       ];
-      sockets = perPort portSocketOf;
 
       # Nobody else may configure these interfaces.
       network.networks."05-agent-box" = {
