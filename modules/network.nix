@@ -35,6 +35,9 @@ let
     RestartMaxDelaySec = "30s";
   };
 
+  # Loads the rules, with those that depend on what the machine forwarded before.
+  prepare = "${cfg.runtime}/bin/agent-box-network prepare";
+
   unitOf = name: "agent-box-network-${name}.service";
   namespaceOf = name: "/run/netns/agent-box-${name}";
 
@@ -286,8 +289,8 @@ in
             serviceConfig = hardening.network // retry // {
               Type = "oneshot";
               RemainAfterExit = true;
-              ExecStart = "${cfg.runtime}/bin/agent-box-network prepare";
-              ExecReload = "${cfg.runtime}/bin/agent-box-network prepare";
+              ExecStart = prepare;
+              ExecReload = prepare;
               RuntimeDirectory = "agent-box-network";
               RuntimeDirectoryPreserve = true;
             };
@@ -305,13 +308,14 @@ in
             path = tools;
             serviceConfig = hardening.network // {
               Type = "oneshot";
-              ExecStart = "${cfg.runtime}/bin/agent-box-network prepare";
+              ExecStart = prepare;
             };
           };
 
           # The same when that firewall is stopped, by whoever needs a moment without it.
           nftables = lib.mkIf withNftables {
-            postStop = "${pkgs.nftables}/bin/nft -f /etc/agent-box/network.nft";
+            path = tools;
+            postStop = prepare;
           };
 
           agent-box-names = {
