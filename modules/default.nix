@@ -8,6 +8,7 @@
     ./bus.nix
     ./cloud.nix
     ./codex.nix
+    ./firewall.nix
     ./first-boot.nix
     ./guides.nix
     ./host-ports.nix

@@ -23,8 +23,6 @@ let
   );
   v4Addresses = lib.concatStringsSep ", " (lib.filter (a: !v6 a) addresses);
   v6Addresses = lib.concatStringsSep ", " (lib.filter v6 addresses);
-
-  load = "${pkgs.nftables}/bin/nft -f /etc/agent-box/metadata.nft";
 in
 {
   options.services.agent-box = {
@@ -151,40 +149,17 @@ in
       }
     '';
 
-    # A firewall that starts, or loads its rules again, may empty all tables of everybody.
-    systemd.services.agent-box-metadata = {
+    services.agent-box.firewallTables.metadata = {
       description = "Keep users from the metadata addresses of clouds";
-      wantedBy = [ "multi-user.target" ];
-      partOf = [ "nftables.service" ];
-      unitConfig.ReloadPropagatedFrom = [ "nftables.service" ];
-      # The addresses are out of reach before the network is there.
+      load = "${pkgs.nftables}/bin/nft -f /etc/agent-box/metadata.nft";
+      rules = [ config.environment.etc."agent-box/metadata.nft".text ];
+      serviceConfig = hardening.firewall;
+    };
+
+    # The addresses are out of reach before the network is there.
+    systemd.services.agent-box-metadata = {
       wants = [ "network-pre.target" ];
       before = [ "network-pre.target" ];
-      after = [ "nftables.service" ];
-      serviceConfig = hardening.firewall // {
-        Type = "oneshot";
-        RemainAfterExit = true;
-        ExecStart = load;
-        ExecReload = load;
-      };
-      reloadTriggers = [ config.environment.etc."agent-box/metadata.nft".text ];
     };
-
-    # One that starts later than the unit above, which is there already.
-    systemd.services.agent-box-metadata-again = {
-      description = "Keep users from the metadata addresses of clouds, after a start of the firewall";
-      wantedBy = [ "nftables.service" ];
-      after = [
-        "nftables.service"
-        "agent-box-metadata.service"
-      ];
-      serviceConfig = hardening.firewall // {
-        Type = "oneshot";
-        ExecStart = load;
-      };
-    };
-
-    # The same when that firewall is stopped, by whoever needs a moment without it.
-    systemd.services.nftables = lib.mkIf (config.networking.nftables.enable or false) { postStop = load; };
   };
 }

@@ -35,9 +35,6 @@ let
     RestartMaxDelaySec = "30s";
   };
 
-  # Loads the rules, with those that depend on what the machine forwarded before.
-  prepare = "${cfg.runtime}/bin/agent-box-network prepare";
-
   unitOf = name: "agent-box-network-${name}.service";
   namespaceOf = name: "/run/netns/agent-box-${name}";
 
@@ -256,6 +253,14 @@ in
   };
 
   config = lib.mkIf active {
+    services.agent-box.firewallTables.network = {
+      description = "Networks of the users of the box";
+      # With rules that depend on what the machine forwarded before.
+      load = "${cfg.runtime}/bin/agent-box-network prepare";
+      rules = [ rules ];
+      serviceConfig = hardening.network;
+    };
+
     environment.etc = {
       "agent-box/network.nft".text = rules;
       "agent-box/resolv.conf".text = ''
@@ -270,53 +275,21 @@ in
       services = lib.mkMerge [
         {
           agent-box-network = {
-            description = "Networks of the users of the box";
-            wantedBy = [ "multi-user.target" ];
             wants = [ "network-pre.target" ];
             # Before Docker: it closes forwarding for everybody where it is the one to turn it on.
             before = [
               "network-pre.target"
               "docker.service"
             ];
-            # A firewall that starts, or loads its rules again, may empty all tables of everybody.
-            # A unit that stopped with it would stop the sessions.
-            after = [ "nftables.service" ];
-            unitConfig = {
-              ReloadPropagatedFrom = [ "nftables.service" ];
-              StartLimitIntervalSec = 0;
-            };
+            unitConfig.StartLimitIntervalSec = 0;
             path = tools;
-            serviceConfig = hardening.network // retry // {
-              Type = "oneshot";
-              RemainAfterExit = true;
-              ExecStart = prepare;
-              ExecReload = prepare;
+            serviceConfig = retry // {
               RuntimeDirectory = "agent-box-network";
               RuntimeDirectoryPreserve = true;
             };
-            reloadTriggers = [ rules ];
           };
-
-          # The same for one that starts later than the unit above, which is there already.
-          agent-box-networks-again = {
-            description = "Networks of the users of the box, after a start of the firewall";
-            wantedBy = [ "nftables.service" ];
-            after = [
-              "nftables.service"
-              "agent-box-network.service"
-            ];
-            path = tools;
-            serviceConfig = hardening.network // {
-              Type = "oneshot";
-              ExecStart = prepare;
-            };
-          };
-
-          # The same when that firewall is stopped, by whoever needs a moment without it.
-          nftables = lib.mkIf withNftables {
-            path = tools;
-            postStop = prepare;
-          };
+          agent-box-network-again.path = tools;
+          nftables = lib.mkIf withNftables { path = tools; };
 
           agent-box-names = {
             description = "Name server for the users of the box";

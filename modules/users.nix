@@ -14,6 +14,7 @@ let
   # Path segments of the box's web address, units and runtime directories of the box itself.
   # A user of that name would shadow one of them.
   takenNames = [
+    "again"
     "api"
     "assets"
     "auth"
@@ -57,11 +58,11 @@ let
     "attention-"
     "bans-"
     "codex-"
+    "connections-"
     "gate-"
     "logins-"
     "metadata-"
     "network-"
-    "networks-"
     "port-"
     "relay-"
     "settings-"

@@ -94,13 +94,16 @@ def test_localhost_of_each_user(box: Box):
 
 @pytest.mark.renewed
 def test_a_firewall_that_empties_all_tables(box: Box):
-    """Whatever a firewall does to the tables of others, the rules of users' networks are there
-    again when it is done.
+    """Whatever a firewall does to the tables of others, all of ours are there again when it is
+    done.
     """
+    tables = ("network", "metadata", "connections", "bans")
     box.write_file("/etc/nftables.conf", b"flush ruleset\n")
     try:
         for verb in ("start", "reload", "restart"):
             box.succeed(f"systemctl {verb} nftables.service")
+            for table in tables:
+                box.wait_until_succeeds(f"nft list table inet agent-box-{table}")
             box.wait_until_succeeds("nft list chain inet agent-box-network from-user")
     finally:
         box.succeed("systemctl stop nftables.service; systemctl reload agent-box-network")

@@ -13,10 +13,6 @@ let
 
   # Its database tells the jail who is banned. Without a server there is nothing to do.
   again = "${pkgs.runtimeShell} -c '${pkgs.nftables}/bin/nft list table inet agent-box-bans >/dev/null 2>&1 || ! ${config.services.fail2ban.package}/bin/fail2ban-client ping >/dev/null 2>&1 || ${config.services.fail2ban.package}/bin/fail2ban-client restart --if-exists agent-box-gate'";
-  afterBoth = [
-    "nftables.service"
-    "fail2ban.service"
-  ];
 in
 {
   options.services.agent-box.web.fail2ban = lib.mkOption {
@@ -107,6 +103,12 @@ in
       '';
     };
 
+    services.agent-box.firewallTables.bans = {
+      description = "Bans that outlive changes of the firewall";
+      load = again;
+      serviceConfig = hardening.bansAgain;
+    };
+
     services.agent-box.tmpfiles = [
       "d /run/agent-box-bans 0755 root root -"
       # Below a directory of root's, so that nobody puts a link in its place.
@@ -123,32 +125,10 @@ in
         };
       };
 
-      # A firewall that starts, or loads its rules again, may empty all tables of everybody.
-      # fail2ban would make its own again with the next ban only, and without earlier ones.
-      services.agent-box-bans = {
-        description = "Bans that outlive a reload of the firewall";
-        wantedBy = [ "multi-user.target" ];
-        partOf = [ "nftables.service" ];
-        unitConfig.ReloadPropagatedFrom = [ "nftables.service" ];
-        after = afterBoth;
-        serviceConfig = hardening.bansAgain // {
-          Type = "oneshot";
-          RemainAfterExit = true;
-          ExecStart = again;
-          ExecReload = again;
-        };
-      };
-
-      # One that starts later than the unit above, which is there already.
-      services.agent-box-bans-again = {
-        description = "Bans that outlive a start of the firewall";
-        wantedBy = [ "nftables.service" ];
-        after = afterBoth ++ [ "agent-box-bans.service" ];
-        serviceConfig = hardening.bansAgain // {
-          Type = "oneshot";
-          ExecStart = again;
-        };
-      };
+      # It asks fail2ban, which would make the table again with the next ban only, and without
+      # earlier ones.
+      services.agent-box-bans.after = [ "fail2ban.service" ];
+      services.agent-box-bans-again.after = [ "fail2ban.service" ];
 
       # The gate has no rights over the firewall. It leaves the wish in a directory.
       paths.agent-box-gate-unban = {

@@ -25,7 +25,6 @@ in
   };
 
   config = lib.mkIf (cfg.enable && web.enable && web.connectionsPerAddress != null) {
-    # A table of our own: it holds whatever firewall the machine has.
     environment.etc."agent-box/connections.nft".text = ''
       table inet agent-box-connections
       delete table inet agent-box-connections
@@ -52,21 +51,13 @@ in
       }
     '';
 
-    systemd.services.agent-box-connections = {
+    services.agent-box.firewallTables.connections = {
       description = "Connections of each address to the edge";
-      wantedBy = [ "multi-user.target" ];
-      before = [ "caddy.service" ];
-      # A firewall that starts, or loads its rules again, may empty all tables of everybody.
-      after = [ "nftables.service" ];
-      partOf = [ "nftables.service" ];
-      unitConfig.ReloadPropagatedFrom = [ "nftables.service" ];
-      reloadTriggers = [ config.environment.etc."agent-box/connections.nft".text ];
-      serviceConfig = hardening.firewall // {
-        Type = "oneshot";
-        RemainAfterExit = true;
-        ExecStart = "${pkgs.nftables}/bin/nft -f /etc/agent-box/connections.nft";
-        ExecReload = "${pkgs.nftables}/bin/nft -f /etc/agent-box/connections.nft";
-      };
+      load = "${pkgs.nftables}/bin/nft -f /etc/agent-box/connections.nft";
+      rules = [ config.environment.etc."agent-box/connections.nft".text ];
+      serviceConfig = hardening.firewall;
     };
+
+    systemd.services.agent-box-connections.before = [ "caddy.service" ];
   };
 }

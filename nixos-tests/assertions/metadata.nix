@@ -1,7 +1,7 @@
 # The metadata addresses of clouds: who is kept away, by which means, and what gives way.
 { lib, evaluated }:
 let
-  inherit (import ./boxes.nix) user;
+  inherit (import ./boxes.nix) user web;
   hardening = import ../../modules/hardening { inherit lib; };
 
   # Without what does not count here.
@@ -14,6 +14,7 @@ let
     users.alice.allowCloudMetadata = true;
   };
   both = lib.recursiveUpdate may { users.bob = { }; };
+  plain = builtins.unsafeDiscardStringContext;
   nftables.networking.nftables.enable = true;
 
   checks = {
@@ -40,15 +41,24 @@ let
     "an interface may" = lib.hasInfix "elements = { \"docker0\" }" (
       rulesOf { } (user // { metadataInterfaces = [ "docker0" ]; })
     );
-    "a firewall that empties all tables has ours loaded again" =
+    "a firewall that empties all tables has all of ours loaded again" =
       let
-        inherit ((systemOf nftables user).systemd) services;
-        unit = services.agent-box-metadata;
+        system = systemOf nftables (web { });
+        inherit (system.systemd) services;
+        tables = lib.attrValues system.services.agent-box.firewallTables;
       in
-      lib.elem "nftables.service" unit.partOf
-      && lib.elem "nftables.service" unit.unitConfig.ReloadPropagatedFrom
-      && lib.elem "nftables.service" services.agent-box-metadata-again.wantedBy;
-    "and one that stops" = (systemOf nftables user).systemd.services ? nftables;
+      lib.length tables >= 4
+      && lib.all (
+        table:
+        let
+          unit = services."agent-box-${table.name}";
+          again = services."agent-box-${table.name}-again";
+        in
+        lib.elem "nftables.service" unit.unitConfig.ReloadPropagatedFrom
+        && unit.serviceConfig.ExecReload == table.load
+        && lib.elem "nftables.service" again.wantedBy
+        && lib.hasInfix (plain table.load) (plain services.nftables.postStop)
+      ) tables;
     "no ids below those of a user" = !(systemOf { } user).users.users.alice.autoSubUidGidRange;
     "unless the host says so" =
       (systemOf { users.users.alice.autoSubUidGidRange = true; } user)
