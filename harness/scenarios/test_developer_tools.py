@@ -20,7 +20,7 @@ NO_OPENAT2 = "Function not implemented"
 @pytest.mark.renewed
 @pytest.mark.limit(400)
 def test_tools(box: Box):
-    """Each tool of the README's table works, or is blocked, as the table says."""
+    """Each tool of the table in docs/security.md works, or is blocked, as the table says."""
     with internet(box) as world:
         world.run("mkdir -p /run/sshd && $(command -v sshd || echo /usr/sbin/sshd)").check()
         wrong = [problem for user in box.users for problem in _wrong(box, user)]

@@ -42,20 +42,29 @@ OWN_CACHE = ("-o", "cache_dir=.pytest_cache/unit")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`test`, `test unit`, `test box [pytest arguments]`."""
+    """`test`, `test lint`, `test unit` or `test box`, and arguments of pytest."""
     parser.add_argument(
         "--again",
         action="store_true",
         help="run what failed once more, alone, and call it unsteady if it passes then",
     )
-    parser.add_argument("part", nargs="?", choices=("all", "unit", "box"), default="all")
-    parser.add_argument("rest", nargs="...", help="passed on to pytest")
+    parser.add_argument(
+        "part",
+        nargs="?",
+        choices=("all", "lint", "unit", "box"),
+        default="all",
+        help="lint: formatters, linters and types; unit: these and the tests without a guest; "
+        "box: the scenarios on a guest (default: all)",
+    )
+    parser.add_argument("rest", nargs="...", help="passed on to pytest, for example -k respawn")
 
 
 def main(options: argparse.Namespace, repo: Path) -> int:
     """Run the chosen part. All checks run, even after one has failed."""
     began = time.monotonic()
-    if options.part == "unit":
+    if options.part == "lint":
+        failed = perform(static_checks(repo))
+    elif options.part == "unit":
         failed = unit(repo, options.rest, again=options.again)
     elif options.part == "box":
         failed = scenarios(repo, options.rest, again=options.again)

@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     from agent_box_harness.bench import run as bench
     from agent_box_harness.pins import command as pins
 
-    test = commands.add_parser("test", help="run the tests", add_help=False)
+    test = commands.add_parser("test", help="run the tests", description=checks.__doc__)
     checks.add_arguments(test)
     commands.add_parser("prepare", help="build ahead what scenarios will ask for")
     trial.add_arguments(commands.add_parser("try", help="boot a box and attach to its session"))

@@ -34,7 +34,7 @@ CEILINGS = {
     "agent-box-attention-alice.service": 1.2,  # posts notices
     "fail2ban.service": 2.1,  # reads the journal and rules the firewall
 }
-"""From 0 (closed) to 10. The README shows these figures; they may only ever go down."""
+"""From 0 (closed) to 10. docs/security.md shows these figures; they may only ever go down."""
 
 
 def measure(box: Box) -> dict[str, float]:

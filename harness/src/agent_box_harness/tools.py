@@ -1,4 +1,4 @@
-"""The developer tools that work inside a session: one table, asserted and printed in the README."""
+"""The developer tools that work inside a session: one table, asserted and shown in docs/."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent_box_harness.internet import WORLD
 
 BEGIN, END = "<!-- tools -->", "<!-- /tools -->"
-"""Markers of the table in the README."""
+"""Markers of the table in the page."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Tool:
     """Shell script, run in an empty directory inside a session; exit status 0 = it works."""
     works: bool = True
     note: str = ""
-    """For the README: the limit of the promise, or why it is blocked."""
+    """For the page: the limit of the promise, or why it is blocked."""
     user: str = "bob"
     """Whose sandbox: bob's is the stricter one, alice may run one command as root."""
 
@@ -109,7 +109,7 @@ TOOLS = (
 
 
 def markdown() -> str:
-    """The table as the README shows it."""
+    """The table as docs/security.md shows it."""
     rows = ["| tool | inside a session | |", "| --- | --- | --- |"]
     rows += (
         f"| {tool.name} | {'works' if tool.works else 'blocked'} | {tool.note} |" for tool in TOOLS
@@ -118,6 +118,6 @@ def markdown() -> str:
 
 
 def between_markers(readme: str) -> str:
-    """The table that a README holds; empty when it has none."""
+    """The table that a page holds; empty where it has none."""
     _, _, rest = readme.partition(BEGIN)
     return rest.partition(END)[0].strip()
