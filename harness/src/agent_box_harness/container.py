@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from agent_box_harness import guard
+from agent_box_harness import forwarder, guard
 from agent_box_harness.errors import MachineError
 from agent_box_harness.guest.additions import AGENTS_MOUNT
 from agent_box_harness.guest.cache import find_program
@@ -130,7 +130,7 @@ class ContainerMachine(ShellTransfer, Machine):
                 self._launch(notify)
                 self._leader = self._await_leader(sock)
         for guest, host in self._wanted.items():
-            self._forwards[guest] = PortForward(self._leader, host, guest)
+            self._forward(host, guest)
         self._save_state()
 
     def is_up(self) -> bool:
@@ -181,11 +181,17 @@ class ContainerMachine(ShellTransfer, Machine):
         (self.workdir / "machine.json").unlink(missing_ok=True)
 
     def forward_port(self, host: int = 0, guest: int = 80) -> int:
-        """See `Machine.forward_port`. Lasts as long as this process."""
-        if guest not in self._forwards:
-            self.connect()
-            self._forwards[guest] = PortForward(self._leader, host, guest)
-            self._wanted[guest] = self._forwards[guest].port
+        """See `Machine.forward_port`. Lasts as long as the machine."""
+        self.connect()
+        if guest not in self._wanted:
+            self._wanted[guest] = self._forward(host, guest)
+            self._save_state()
+        return self._wanted[guest]
+
+    def _forward(self, host: int, guest: int) -> int:
+        if self.detach:
+            return forwarder.lasting(self._pid, self._leader, host, guest)
+        self._forwards[guest] = PortForward(self._leader, host, guest)
         return self._forwards[guest].port
 
     def interactive_argv(self, command: str, user: str = "root") -> list[str]:
@@ -226,6 +232,9 @@ class ContainerMachine(ShellTransfer, Machine):
         """Return the machine that another process left running in `workdir`."""
         machine = cls(root, workdir, name=state["name"], detach=True)
         machine._pid, machine._leader, machine._boots = state["pid"], state["leader"], 1
+        if guard.alive(machine._pid) and not guard.alive(machine._leader):
+            machine._leader = forwarder.child(machine._pid)  # it was restarted from within
+        machine._wanted = {int(guest): host for guest, host in state.get("forwards", {}).items()}
         machine._group = Path(state["group"]) if state.get("group") else None
         return machine
 
@@ -392,5 +401,6 @@ class ContainerMachine(ShellTransfer, Machine):
             state = {
                 "kind": self.kind, "name": self.name, "pid": self._pid, "leader": self._leader,
                 "group": None if self._group is None else str(self._group),
+                "forwards": self._wanted,
             }  # fmt: skip
             (self.workdir / "machine.json").write_text(json.dumps(state))
