@@ -87,6 +87,41 @@ def test_pasting(visitor: Visitor) -> None:
     assert box.machine.read_file("/home/alice/bracketed") == wanted.encode()
 
 
+KEYS = r"""
+import os, sys, termios, tty
+old = termios.tcgetattr(0)
+tty.setraw(0)
+os.write(1, os.fsencode(sys.argv[1]) + b"=ready=")
+data = b""
+while not data.endswith(b"q"): data += os.read(0, 100)
+termios.tcsetattr(0, termios.TCSANOW, old)
+os.write(1, b"\x1b[>4;0m=" + data.hex().encode() + b"=\n")
+"""
+"""A program that tells which bytes keys are."""
+
+
+def test_new_line(visitor: Visitor) -> None:
+    """Shift+Enter is no Enter: a program that asked for such keys gets it as such, any other the
+    line feed that agents take for a new line. A phone has keys for it and for Shift+Tab.
+    """
+    visitor.box.as_user("alice", "cat >~/keys.py", stdin=KEYS).check()
+    here, terminal = open_main(visitor)
+    terminal.type("clear; python3 ~/keys.py $'\\e[>4;2m'\n")
+    terminal.wait("=ready=")
+    here.keyboard.press("Shift+Enter")
+    terminal.type("q")
+    terminal.wait("=1b5b31333b327571=")
+    terminal.type("clear; python3 ~/keys.py again\n")
+    terminal.wait("again=ready=")
+    here.keyboard.press("Shift+Enter")
+    # Its row of keys is there for touch screens.
+    here.evaluate("document.getElementById('keyrow').style.display = 'flex'")
+    for name in ("New line", "Shift Tab"):
+        here.get_by_role("button", name=name, exact=True).click()
+    terminal.type("q")
+    terminal.wait("=0a0a1b5b5a71=")
+
+
 def test_links(visitor: Visitor) -> None:
     """A link with a text of its own opens at a click and tells before where it leads, a long one
     over several lines, too.

@@ -7,8 +7,10 @@ to become an ordinary user in it: claude refuses to skip permissions as root.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import socket
@@ -24,6 +26,7 @@ import pytest
 import agent_box
 from agent_box import agents, guides
 from agent_box.naming import TMUX_SOCKET
+from agent_box.terminal.main import FEATURES
 
 from .conftest import Config, FakeBox, FakeEntry, FakeRecord, FakeUser, entry, record
 
@@ -34,6 +37,7 @@ PORT = 8123
 PATIENCE = 240.0
 MODEL = Path(__file__).parents[4] / "harness/src/agent_box_harness/stub_model.py"
 ANSWER = "All done here."
+TMUX_CONF = Path(__file__).parents[4] / "modules/tmux.conf"
 HOOK = """\
 #!/usr/bin/python3 -I
 import sys
@@ -64,9 +68,10 @@ class Pane:
         self.socket = None
         self.ear = None
         self.heard = []
+        self.config = "/dev/null"
 
     def tmux(self, *arguments):
-        command = ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
+        command = ["tmux", "-S", str(self.socket), "-f", str(self.config), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def start(self, ctx, launch):
@@ -292,6 +297,37 @@ def test_a_login_that_has_ended_is_told_from_one_that_works(ctx, pane):
     reason = pane.until(refused, "no word of the refusal")
     assert reason is True or reason.startswith("sign-in needed")
     assert any(request["refused"] for request in pane.requests())
+
+
+def test_shift_enter_makes_a_new_line(ctx, pane):
+    """As a browser or a terminal that knows extended keys sends it, by our tmux.conf."""
+    ctx = sign_in(ctx)
+    agent = agents.get(ctx.entry.agent)
+    agent.prepare(ctx)
+    pane.config = TMUX_CONF
+    pane.start(ctx, agent.launch(ctx, "hello there"))
+    pane.until(lambda: ANSWER in pane.screen(), "it did not start")
+    client, terminal = pty.fork()
+    if client == 0:
+        argv = ["tmux", "-u", "-T", FEATURES, "-S", str(pane.socket), "attach", "-t", "=t"]
+        os.execvpe(argv[0], argv, {**os.environ, "TERM": "xterm-256color"})
+    os.set_blocking(terminal, False)
+
+    def asked(text):
+        with contextlib.suppress(BlockingIOError):
+            os.read(terminal, 1 << 20)
+        return any(json.dumps(text)[1:-1] in json.dumps(body) for body in pane.requests())
+
+    try:
+        time.sleep(2)
+        for words in (b"over", b"\x1b[13;2u", b"under", b"\r"):
+            os.write(terminal, words)
+            time.sleep(1)
+        pane.until(lambda: asked("over\nunder"), "no two lines reached the model")
+    finally:
+        pane.tmux("kill-server")
+        os.close(terminal)
+        os.waitpid(client, 0)
 
 
 ASKS_OF_PI = """

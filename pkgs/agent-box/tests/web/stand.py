@@ -41,7 +41,7 @@ textarea{position:fixed;bottom:0;left:0;width:1px;height:1px;opacity:0;border:0}
 const field = document.querySelector("textarea"), keys = [];
 window.keys = keys;
 field.addEventListener("keydown", (event) => {
-  keys.push((event.ctrlKey ? "C-" : "") + event.key);
+  keys.push((event.ctrlKey ? "C-" : "") + (event.shiftKey ? "S-" : "") + event.key);
   document.getElementById("screen").textContent += " " + keys.at(-1);
 });
 </script></html>"""

@@ -317,12 +317,12 @@ def test_a_phone(page):
     here.set_viewport_size({"width": 390, "height": 844})
     frame = here.frame_locator("#pane-main iframe")
     frame.locator("textarea").focus()
-    for name in ("Esc", "Tab", "Up", "Control C"):
+    for name in ("Esc", "Tab", "Shift Tab", "New line", "Up", "Control C"):
         here.get_by_role("button", name=name, exact=True).tap()
     here.get_by_role("button", name="Ctrl", exact=True).tap()
     here.keyboard.press("r")
     screen = frame.locator("#screen").inner_text()
-    assert screen.endswith("Escape Tab ArrowUp C-c C-r")
+    assert screen.endswith("Escape Tab S-Tab S-Enter ArrowUp C-c C-r")
     assert here.evaluate("document.documentElement.scrollWidth") <= 390
     small = here.evaluate(
         "[...document.querySelectorAll('button, a')].filter((item) => item.checkVisibility())"

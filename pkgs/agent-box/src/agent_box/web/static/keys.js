@@ -49,14 +49,14 @@ const textareaOf = (frame) => {
   }
 };
 
-const CODES = { Escape: 27, Tab: 9, ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40 };
+const CODES = { Escape: 27, Tab: 9, Enter: 13, ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40 };
 
 /** Press a key in the terminal of `frame`; it knows best which bytes that is at the moment. */
-export function press(frame, key, ctrl = false) {
+export function press(frame, key, { ctrl = false, shift = false } = {}) {
   const field = textareaOf(frame);
   if (!field) return;
   const keyCode = CODES[key] ?? key.toUpperCase().charCodeAt(0);
-  const event = new frame.contentWindow.KeyboardEvent("keydown", { key, code: CODES[key] ? key : `Key${key.toUpperCase()}`, keyCode, which: keyCode, ctrlKey: ctrl, bubbles: true, cancelable: true, composed: true });
+  const event = new frame.contentWindow.KeyboardEvent("keydown", { key, code: CODES[key] ? key : `Key${key.toUpperCase()}`, keyCode, which: keyCode, ctrlKey: ctrl, shiftKey: shift, bubbles: true, cancelable: true, composed: true });
   if (event.keyCode !== keyCode) Object.defineProperty(event, "keyCode", { value: keyCode });
   field.dispatchEvent(event);
 }
@@ -76,12 +76,13 @@ export function keyRow(element, current) {
     armed = on ? () => arm(false) : null;
     if (on) say("Ctrl applies to the next key");
   }
-  const key = (name, label, shown) => h("button", { type: "button", "aria-label": label, onclick: () => {
-    press(current(), name, armed !== null);
+  const key = (name, label, shown, shift = false) => h("button", { type: "button", "aria-label": label, title: label, onclick: () => {
+    press(current(), name, { ctrl: armed !== null, shift });
     armed?.();
   } }, shown);
-  element.replaceChildren(key("Escape", "Esc", "Esc"), key("Tab", "Tab", "Tab"), ctrl,
-    h("button", { type: "button", "aria-label": "Control C", onclick: () => press(current(), "c", true) }, "^C"),
+  element.replaceChildren(key("Escape", "Esc", "Esc"), key("Tab", "Tab", "Tab"), key("Tab", "Shift Tab", "⇤", true), ctrl,
+    h("button", { type: "button", "aria-label": "Control C", onclick: () => press(current(), "c", { ctrl: true }) }, "^C"),
+    key("Enter", "New line", "⏎", true),
     key("ArrowLeft", "Left", "←"), key("ArrowUp", "Up", "↑"), key("ArrowDown", "Down", "↓"), key("ArrowRight", "Right", "→"));
   // The terminal keeps the focus, or the keyboard of the phone would close.
   element.addEventListener("pointerdown", (event) => event.preventDefault());
@@ -95,7 +96,7 @@ export function modify(frame) {
     event.preventDefault();
     event.stopImmediatePropagation();
     armed();
-    press(frame, key, true);
+    press(frame, key, { ctrl: true });
   };
   target.addEventListener("keydown", (event) => event.isTrusted && !event.ctrlKey && take(event, event.key), true);
   target.addEventListener("beforeinput", (event) => event.isTrusted && take(event, event.data), true);

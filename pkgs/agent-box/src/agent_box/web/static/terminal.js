@@ -23,6 +23,7 @@ export function equip(frame, hint, isCurrent) {
       links(page.term, hint);
       copies(page, isCurrent);
       swipes(page);
+      newLines(page.term);
     }
     // ttyd's page counts columns before it draws on a canvas, whose cells are narrower: a part of
     // the width would stay empty.
@@ -35,6 +36,20 @@ export function equip(frame, hint, isCurrent) {
   watch.observe(page.document, { childList: true, subtree: true });
   setTimeout(() => watch.disconnect(), 20000);
   look();
+}
+
+/** What a terminal that knows extended keys sends for Shift+Enter; tmux translates for who does not. */
+const NEW_LINE = "\x1b[13;2u";
+
+/** Shift+Enter makes a new line: the terminal by itself would send what it sends for Enter. */
+function newLines(term) {
+  term.attachCustomKeyEventHandler((event) => {
+    if (event.key !== "Enter" || !event.shiftKey || event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return true;
+    if (event.type === "keydown") term.input(NEW_LINE);
+    // The browser would put a line end into the field that the terminal reads, which is Enter again.
+    event.preventDefault();
+    return false;
+  });
 }
 
 /** Links with a text of their own (OSC 8) open at a click, and tell before where they lead. */
