@@ -32,12 +32,16 @@ def announced(box: Box) -> list[str]:
 def test_from_the_console(box: Box, request: pytest.FixtureRequest) -> None:
     """A new box prints a code where only who owns it reads. With the code, on a phone and without
     any script, one chooses a password and is in; the code is dead then, users cannot read it, and
-    nobody gets in without it.
+    nobody gets in without it. It is the same until then, whoever starts again or asks; the link
+    beside it fills it in and leaves it nowhere.
     """
     box.wait_for_unit("caddy.service")
     box.succeed(f"systemctl restart {GATE}")
     box.wait_until_succeeds("agent-box-gate status")
     *before, code = announced(box)
+    assert before
+    assert set(before) == {code}
+    assert box.succeed("agent-box-gate setup-code alice").strip().endswith(code)
     # The console of the machine, and not the journal alone.
     box.wait_for("the code on the console", lambda: code in box.machine.console())
     for user in box.users:
@@ -46,14 +50,19 @@ def test_from_the_console(box: Box, request: pytest.FixtureRequest) -> None:
     edge = Edge(box)
     form = edge.form("alice", "")
     fields = urlencode({"setup": "1", "user": "alice", "new": NEW, "again": NEW}) + "&code="
-    guesses = [
-        Ask("/login", "POST", form.headers, fields + each) for each in (*before[-2:], "A" * 19)
-    ]
+    guesses = [Ask("/login", "POST", form.headers, fields + each) for each in (code[:-1], "A" * 19)]
     assert {answer.status for answer in edge.ask(guesses)} == {401}
     edge.box.succeed("agent-box-gate unban --all")
 
     pictures = request.config.stash[run_key].folder / request.node.name
     with browser.visit(box, pictures) as visitor:
+        linked = visitor.somebody().new_page()
+        linked.goto(f"{visitor.origin}/login?setup=1#user=alice&code={code}")
+        linked.wait_for_url(f"{visitor.origin}/login?setup=1")
+        assert linked.get_by_label("User").input_value() == "alice"
+        assert linked.get_by_label("Set-up code").input_value() == code
+        assert linked.evaluate("document.activeElement.id") == "new"
+        visitor.picture(linked, "from-the-link")
         phone = {"viewport": browser.PHONE, "has_touch": True, "is_mobile": True}
         here = visitor.somebody(java_script_enabled=False, **phone).new_page()
         here.goto(f"{visitor.origin}/alice/settings/")

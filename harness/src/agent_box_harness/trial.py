@@ -144,12 +144,19 @@ def offer_browser(machine: Machine) -> None:
     except (HarnessError, OSError) as error:
         say(f"no browser this time, port {WEB_PORT} cannot be forwarded: {error}")
         return
-    made = Box(machine).run(f"agent-box-gate setup-code {USER}")
-    code = made.out.strip().rpartition(" ")[2] if made.rc == 0 else ""
     say(f"in the browser: https://localhost:{WEB_PORT}/ (it warns of the box's own certificate)")
-    if code:
-        address = f"https://localhost:{WEB_PORT}/login?setup=1"
-        say(f"the first time, choose a password: {address} with the code {code}")
+    if code := first_code(Box(machine)):
+        address = f"https://localhost:{WEB_PORT}/login?setup=1#user={USER}&code={code}"
+        say(f"the first time, choose a password: {address}")
+
+
+def first_code(box: Box) -> str:
+    """Return the set-up code of a box without a password, the same until it is used; else ""."""
+    said = box.run("agent-box-gate status")
+    if said.rc != 0 or f"{USER}: password set" in said.out:
+        return ""
+    made = box.run(f"agent-box-gate setup-code {USER}")
+    return made.out.strip().rpartition(" ")[2] if made.rc == 0 else ""
 
 
 def report(box: Box) -> None:

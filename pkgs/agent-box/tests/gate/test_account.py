@@ -320,6 +320,21 @@ def test_root_hands_out_setup_codes(gate: Running):
     assert "I have a set-up code" not in gate.send("GET", "/login").text
 
 
+def test_there_is_one_setup_code_until_it_is_used_or_renewed(gate: Running):
+    def code(*words: str) -> str:
+        return cli(gate, "setup-code", *words).stdout.strip().rpartition(" ")[2]
+
+    first = code("carol")
+    assert code("carol") == first
+    assert code("alice") != first
+    second = code("carol", "--renew")
+    assert second != first
+    fields = {"setup": "1", "user": "carol", "new": FRESH, "again": FRESH}
+    assert gate.form(fields | {"code": first}).status == 401
+    assert gate.form(fields | {"code": second}).status == 303
+    assert code("carol") not in (first, second)
+
+
 def test_unbanning(gate: Running):
     for _ in range(5):
         gate.login(password="wrong")

@@ -327,7 +327,7 @@ def test_first_password_with_the_code_on_the_console(make: Make):
     gate.send("GET", "/login")
     line = gate.console.read_text()
     code = re.search(r"set-up code ((?:[0-9A-Z]{4}-){3}[0-9A-Z]{4})\n", line)[1]
-    assert "https://box.example/login" in line
+    assert f"https://box.example/login?setup=1#user=alice&code={code} " in line
     assert code not in gate.log.read_text()
     assert code not in (gate.state / "gate.json").read_text()
     page = gate.auth("/", HTML)

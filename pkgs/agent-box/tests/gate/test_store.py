@@ -110,6 +110,27 @@ def test_setup_codes_run_out(tmp_path: Path):
     assert set(store.setups) == {"bob"}
 
 
+def test_a_setup_code_is_told_again(tmp_path: Path):
+    """Of a later process, too, and its terms do not get worse."""
+    clock = Clock()
+    store = Store(tmp_path, clock=clock)
+    code = setup.current(store, "alice", lifetime=None)
+    store.close()
+    store = Store(tmp_path, clock=clock)
+    assert setup.current(store, "alice") == code
+    assert store.setups["alice"].expires is None
+    other = setup.current(store, "bob")
+    clock.now += setup.LIFETIME - 1
+    assert setup.current(store, "bob") == other
+    clock.now += setup.LIFETIME - 1
+    assert "bob" in store.setups
+    clock.now += 2
+    assert setup.current(store, "bob") != other
+    # Of one that an earlier version made only the digest is there.
+    store.set_setup("carol", "OLD", None)
+    assert setup.current(store, "carol") != "OLD"
+
+
 @given(st.text(max_size=40))
 def test_typed_codes_have_one_form(text):
     once = setup.normalise(text)

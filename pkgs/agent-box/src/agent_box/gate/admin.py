@@ -140,7 +140,10 @@ class Admin:
         return {"forgiven": int(self._gate.throttle.forgive(address))}
 
     async def _setup_code(self, args: dict[str, Any]) -> dict[str, Any]:
-        return {"code": self._gate.setup_code(_text(args, "user"))}
+        user, renew = _text(args, "user"), args.get("renew") is True
+        code = self._gate.setup_code(user, renew=renew)
+        expires = self._gate.store.setups[user].expires
+        return {"code": code, "expires": expires}
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:

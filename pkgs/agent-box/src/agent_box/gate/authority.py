@@ -178,10 +178,15 @@ class Gate:
         passwords.scheme(hashed)
         return self._replace(user, hashed, origin)
 
-    def setup_code(self, user: str) -> str:
-        """Make a set-up code for `user` on behalf of root."""
+    def setup_code(self, user: str, *, renew: bool = False) -> str:
+        """Return the set-up code of `user` on behalf of root: another one if `renew` says so."""
         self.check_user(user)
-        return setup.create(self.store, user)
+        return (setup.create if renew else setup.current)(self.store, user)
+
+    @property
+    def only_user(self) -> str:
+        """Who alone can sign in here, which forms need not ask; "" where there are several."""
+        return next(iter(self.users)) if len(self.users) == 1 else ""
 
     def has_passwords(self) -> bool:
         """Tell whether anybody can sign in; otherwise a set-up code is what to ask for."""

@@ -122,13 +122,13 @@ class Check:
         if following and foreign and not wire.has_cookie(headers):
             return answers.page(HTTPStatus.UNAUTHORIZED, pages.returning(host, following), more)
         if not self._gate.has_passwords():
-            content = pages.set_up(host, user=guess, following=following)
+            content = pages.set_up(host, user=guess or self._gate.only_user, following=following)
         else:
             ended = wire.has_cookie(headers)
             content = pages.login(
                 host,
                 # The name in the address, whether there is such a user or not.
-                user=guess,
+                user=guess or self._gate.only_user,
                 following=following,
                 note="Your login has ended. Sign in to go on." if ended else "",
                 offer_setup=bool(self._gate.store.setups),

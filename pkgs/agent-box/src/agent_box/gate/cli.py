@@ -59,8 +59,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_set_password)
 
-    command = commands.add_parser("setup-code", help="print a code to choose a password with")
+    command = commands.add_parser(
+        "setup-code",
+        help="print a code to choose a password with",
+        description="Prints the code that waits to be used, or a new one where there is none.",
+    )
     command.add_argument("user")
+    command.add_argument(
+        "--renew", action="store_true", help="make another; the one before stops working"
+    )
     command.set_defaults(run=_setup_code)
 
     command = commands.add_parser("logins", help="list who is signed in")
@@ -140,8 +147,9 @@ def _line(prompt: str) -> str:
 
 
 def _setup_code(arguments: argparse.Namespace) -> None:
-    code = call("setup-code", user=arguments.user)["code"]
-    print(f"set-up code of {arguments.user}, good for 24 hours and one use: {code}")
+    found = call("setup-code", user=arguments.user, renew=arguments.renew)
+    terms = "one use" if found["expires"] is None else "24 hours and one use"
+    print(f"set-up code of {arguments.user}, good for {terms}: {found['code']}")
 
 
 def _logins(arguments: argparse.Namespace) -> None:

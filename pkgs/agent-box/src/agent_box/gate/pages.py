@@ -1,4 +1,7 @@
-"""The gate's pages: plain HTML from templates, with no script and nothing inline."""
+"""The gate's pages: plain HTML from templates, with nothing inline.
+
+They work without script. The one that there is takes a set-up code from the address.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,18 @@ import string
 from importlib import resources
 
 POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self';"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self';"
     " frame-ancestors 'self'; base-uri 'none'"
 )
 """The Content-Security-Policy of the gate's pages."""
 
 ASSETS = "/gate/assets/"
 
-_TYPES = {"css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "js": "text/javascript; charset=utf-8",
+}
 
 
 class Markup(str):
@@ -42,7 +49,7 @@ def assets() -> dict[str, tuple[bytes, str]]:
     """Return content and media type of every static file, by address."""
     return {
         asset_path(name): (_read(name), _TYPES[name.rpartition(".")[2]])
-        for name in ("gate.css", "icon.svg")
+        for name in ("gate.css", "icon.svg", "setup.js")
     }
 
 
@@ -140,7 +147,8 @@ def set_up(
         more=Markup(more if offer_login else ""),
         **fields,
     )
-    return _page("Set up", host, body)
+    script = f'<script type="module" src="{asset_path("setup.js")}"></script>\n'
+    return _page("Set up", host, body, script)
 
 
 def other(host: str, user: str) -> str:

@@ -131,11 +131,11 @@ def _announce(gate: Gate) -> None:
             flush=True,
         )
         return
-    code = setup.create(gate.store, user, lifetime=None)
+    code = setup.current(gate.store, user, lifetime=None)
     # To standard output, which the unit also connects to the console; the log goes elsewhere.
     print(
-        f"agent-box: nobody has a password yet. Open {address}/login and choose one for {user}"
-        f" with the set-up code {code}",
+        f"agent-box: nobody has a password yet. Open {setup.link(address, user, code)}"
+        f" or {address}/login, and choose one for {user} with the set-up code {code}",
         flush=True,
     )
 

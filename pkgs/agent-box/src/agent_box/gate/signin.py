@@ -48,11 +48,15 @@ class SignIn:
             return answers.redirect(rules.landing(following, login.user, self._gate.users))
         if "setup" in query or not self._gate.has_passwords():
             content = pages.set_up(
-                self._host, following=following, offer_login=self._gate.has_passwords()
+                self._host,
+                user=self._gate.only_user,
+                following=following,
+                offer_login=self._gate.has_passwords(),
             )
         else:
             content = pages.login(
                 self._host,
+                user=self._gate.only_user,
                 following=following,
                 note="You are signed out." if "out" in query else "",
                 offer_setup=bool(self._gate.store.setups),

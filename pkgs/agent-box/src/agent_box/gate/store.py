@@ -65,6 +65,8 @@ class SetupCode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     hash: str
     expires: float | None = None
+    nonce: str = ""
+    """What it was made from, together with the key of this box, and can be made from again."""
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -256,9 +258,9 @@ class Store:
         if user not in self._state.passwords:
             self.set_password(user, hashed, "seed")
 
-    def set_setup(self, user: str, code: str, expires: float | None) -> None:
+    def set_setup(self, user: str, code: str, expires: float | None, nonce: str = "") -> None:
         """Let `code` choose the next password of `user`, in place of an earlier code."""
-        entry = SetupCode(hash=digest(code), expires=expires)
+        entry = SetupCode(hash=digest(code), expires=expires, nonce=nonce)
         self.commit(lambda state: state.setups.__setitem__(user, entry))
 
     def commit(self, change: Callable[[State], object]) -> None:
