@@ -100,7 +100,7 @@ def launched(tmp_path, server, monkeypatch):
         if op == "status":
             return {"users": {"alice": {"password": state.claimed}}}
         if op == "setup-code":
-            assert arguments == {"user": "alice"}
+            assert arguments == {"user": "alice", "renew": True}
             return {"code": CODE}
         state.passwords.append((op, arguments))
         if "refused" in arguments["password"]:

@@ -146,7 +146,8 @@ class FirstBoot:
         user = self.box.web.root_user
         if gate.call("status")["users"][user]["password"]:
             return None
-        code: str = gate.call("setup-code", user=user)["code"]
+        # Not the one that the console of the machine and its journal show.
+        code: str = gate.call("setup-code", user=user, renew=True)["code"]
         return code
 
     def _patiently(self, attempt: Callable[[], str]) -> str:
