@@ -22,7 +22,12 @@ QUICK = 3.0
 SLOW = 40.0
 """Seconds that any other operation may take; the supervisor itself gives up after 20."""
 
+PATIENCE = 6.0
+"""Seconds from when a supervisor was first missed for which calls wait for it: its service manager
+starts it again within 3. Later calls fail at once."""
+
 _QUICK_OPS = frozenset({"ls", "show", "status", "logs"})
+_PAUSE = 0.05  # seconds between two looks for a supervisor that starts again
 
 
 class Link:
@@ -31,21 +36,31 @@ class Link:
     def __init__(self, user: User) -> None:
         self._path = user.control_path
         self._user = user.name
+        self._missed = self._missed_last = float("-inf")
+        """When calls began to miss the supervisor, and when one did last."""
 
     async def call(self, op: str, **args: Any) -> Any:
         """Run operation `op` and return its result.
 
-        Raises what the supervisor answers, and SupervisorDown, SupervisorSilent and
-        SupervisorGone as the synchronous client does.
+        Waits for a supervisor that restarts. Raises what the supervisor answers, and
+        SupervisorDown, SupervisorSilent and SupervisorGone as the synchronous client does.
         """
+        try:
+            return await self._call(op, args)
+        except SupervisorGone:
+            if op not in _QUICK_OPS:
+                raise
+            return await self._call(op, args)  # which changes nothing, so it may be asked again
+
+    async def _call(self, op: str, args: dict[str, Any]) -> Any:
         seconds = QUICK if op in _QUICK_OPS else SLOW
         try:
-            async with asyncio.timeout(seconds):
-                reader, writer = await self._open()
-                try:
+            reader, writer = await self._arrival()
+            try:
+                async with asyncio.timeout(seconds):
                     return await self._ask(reader, writer, op, args)
-                finally:
-                    writer.close()
+            finally:
+                writer.close()
         except TimeoutError:
             raise SupervisorSilent(
                 f"the supervisor of {self._user} does not answer (waited {seconds:g} s);"
@@ -73,12 +88,29 @@ class Link:
         finally:
             writer.close()
 
+    async def _arrival(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect; where nobody listens, wait for a supervisor that starts again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                async with asyncio.timeout(QUICK):
+                    return await self._open()
+            except SupervisorDown:
+                now = loop.time()
+                if now - self._missed_last > PATIENCE:
+                    self._missed = now  # it was there in between, for all that is known
+                self._missed_last = now
+                if now - self._missed > PATIENCE:
+                    raise
+            await asyncio.sleep(_PAUSE)
+
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path), limit=MAX_LINE)
             if peer.uid_of(writer.get_extra_info("socket")) != os.geteuid():
                 writer.close()
                 raise InternalError(f"a process of another user listens on {self._path}")
+            self._missed_last = float("-inf")
             return reader, writer
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
             raise SupervisorDown(self._down()) from error

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import threading
 import time
 
 import pytest
 
-from agent_box import errors
+from agent_box import errors, link
 
 
 def test_a_session_from_birth_to_removal(web):
@@ -50,7 +51,29 @@ def test_refusals_of_the_supervisor_reach_the_page(web, error, status, code):
     assert answer.json() == {"error": {"code": code, "message": "No."}}
 
 
-def test_without_a_supervisor(web):
+def test_calls_wait_for_a_supervisor_that_restarts(web):
+    """As long as its service manager takes to start it again; whatever they ask for, once."""
+    web.supervisor.stop()
+    threading.Timer(1.0, web.supervisor.start).start()
+    answer = web.call("POST", "sessions", {"name": "patient"})
+    assert answer.status_code == 201
+    assert [op for op, _ in web.supervisor.requests].count("add") == 1
+
+
+def test_a_supervisor_that_stays_away_is_waited_for_once(web, monkeypatch):
+    monkeypatch.setattr(link, "PATIENCE", 0.5)
+    web.supervisor.stop()
+    began = time.monotonic()
+    assert web.get("api/sessions").status_code == 503
+    waited = time.monotonic() - began
+    assert waited >= 0.5
+    began = time.monotonic()
+    assert web.get("api/sessions").status_code == 503
+    assert time.monotonic() - began < 0.4
+
+
+def test_without_a_supervisor(web, monkeypatch):
+    monkeypatch.setattr(link, "PATIENCE", 0.1)
     web.supervisor.stop()
     answer = web.call("POST", "sessions", {})
     assert answer.status_code == 503
