@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
-    # No WebGL: drawn by the processor it is dear, and terminals do without it.
+    # No WebGL: drawn by the processor it is dear, and terminals do without it. `Visitor.drawing`
+    # has it.
     "--disable-software-rasterizer",
     "--disable-quic",
     "--no-first-run",
@@ -37,6 +38,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PLAIN = frozenset({"--disable-gpu", "--disable-software-rasterizer"})
+"""What keeps a browser from drawing as those of users do."""
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 PATIENCE = 15.0  # seconds at native speed for anything to appear
@@ -119,6 +122,32 @@ class Visitor:
             args=[*ARGUMENTS, str(running.rule), f"--ignore-certificate-errors-spki-list={key}"],
         )
         context.set_default_timeout(self.patience * 1000)
+        try:
+            yield context
+        finally:
+            context.close()
+
+    @contextlib.contextmanager
+    def drawing(self, folder: Path, size: dict[str, int], scale: float) -> Iterator[BrowserContext]:
+        """Return a browser that draws as those of users do, with WebGL, on a screen of so many
+        pixels for one of the page's: really, since what is emulated canvases do not hear of.
+        """
+        size_of_window = f"--window-size={size['width']},{size['height']}"
+        arguments = [each for each in ARGUMENTS if each not in PLAIN]
+        context = self._browser.browser_type.launch_persistent_context(
+            folder,
+            executable_path=program(),
+            args=[
+                *arguments, str(running.rule), size_of_window,
+                f"--force-device-scale-factor={scale}",
+            ],
+            ignore_https_errors=True,
+            no_viewport=True,
+            has_touch=size == PHONE,
+        )  # fmt: skip
+        context.set_default_timeout(self.patience * 1000)
+        context.on("weberror", lambda error: self.problems.append(str(error.error)))
+        context.on("console", lambda message: self._heard(message.text))
         try:
             yield context
         finally:
