@@ -109,3 +109,42 @@ def test_sign_in_on_the_page(browser, stand):
     assert entered == ["a#b $(c)"]
     assert problems == []
     page.close()
+
+
+def test_sign_in_where_a_session_needs_it(browser, stand):
+    """One click on the page of the session: no word of attaching where one is attached."""
+    now = {"card": card()}
+
+    def signin(args):
+        if args["action"] == "start":
+            now["card"] = card(state="waiting", url=URL, needsCode=True)
+        elif args["action"] == "code":
+            now["card"] = card(state="connected", detail="as a@b.test")
+        return {"connection": now["card"]}
+
+    stand.fill()
+    needs = "sign-in needed: attach and run /login"
+    stand.supervisor.put("main", "waiting", reason=needs)
+    others = [now["card"], card("codex", "Codex")]
+    stand.supervisor.replies["connections"] = lambda _: {"connections": [now["card"], others[1]]}
+    stand.supervisor.replies["signin"] = signin
+    page = browser.new_page()
+    page.set_default_timeout(15_000)
+    page.goto(f"{stand.base}/?arg=main")
+    bar = page.locator("#pane-main .panebar")
+    bar.get_by_text("sign-in needed: run /login", exact=True).wait_for()
+    bar.get_by_role("button", name="Sign in", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Sign in for main")
+    link = dialog.get_by_role("link", name="Open the sign-in page of claude.ai")
+    link.wait_for()
+    assert stand.supervisor.args("signin")["flow"] == "claude"
+    assert dialog.locator("[data-flow=codex]").count() == 0
+    again = dialog.get_by_role("button", name="Restart main with it")
+    assert again.is_hidden()
+    dialog.get_by_label("Code or key that the vendor gives you").fill("a#b")
+    dialog.get_by_role("button", name="Send").click()
+    again.click()
+    dialog.wait_for(state="detached")
+    assert stand.supervisor.args("restart")["name"] == "main"
+    bar.get_by_role("button", name="Sign in", exact=True).wait_for(state="hidden")
+    page.close()

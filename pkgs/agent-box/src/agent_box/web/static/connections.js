@@ -16,19 +16,22 @@ const SHAPES = {
   choosing: "waiting", waiting: "waiting", failed: "failed", expired: "failed",
 };
 
-export function connections(section, head) {
+/** Fill `section`. Of one session: `only` its agent's, begun at once; `done()` when that has worked. */
+export function connections(section, head, { only = null, done = null } = {}) {
   const list = h("div");
   const refresh = h("button", { type: "button", class: "small", onclick: () => run(refresh, () => load(true)) }, "Ask again");
   head.append(refresh);
   section.append(h("p", { class: "hint" }, "Each sign-in is the vendor's own program at work in your sandbox; the box itself neither sees nor keeps a token. What is signed in stays so until a new sign-in has worked."), list);
   const shown = new Map();
   let timer = null;
+  let begun = only === null;
 
   async function load(fresh) {
     clearTimeout(timer);
     let cards = [];
     try {
-      cards = (await call("GET", fresh ? "connections?fresh=1" : "connections")).connections;
+      cards = (await call("GET", fresh ? "connections?fresh=1" : "connections")).connections.filter((card) => only === null || card.id === only);
+      if (!cards.length && only !== null) list.replaceChildren(h("p", {}, "There is no guided sign-in for this agent: sign in in its terminal."));
       section.querySelector(":scope > .problem")?.remove();
     } catch (error) {
       section.querySelector(":scope > .problem")?.remove();
@@ -37,7 +40,11 @@ export function connections(section, head) {
     for (const card of cards) show(card);
     const busy = cards.some((card) => card.state === "checking" || LIVE.includes(card.state));
     section.dataset.busy = busy ? "1" : "0";
-    if (busy) timer = setTimeout(() => (document.hidden ? again() : load()), PACE);
+    if (!begun && cards.some((card) => card.state !== "checking")) {
+      begun = true;
+      list.querySelector("button.primary:not(form button)")?.click();
+    }
+    if (busy && section.isConnected) timer = setTimeout(() => (document.hidden ? again() : load()), PACE);
   }
   const again = () => document.addEventListener("visibilitychange", () => load(), { once: true });
 
@@ -48,6 +55,7 @@ export function connections(section, head) {
     const row = draw(card);
     if (old) old.row.replaceWith(row);
     else list.append(row);
+    if (old && LIVE.includes(old.state) && card.state === "connected") done?.();
     if (old && old.state !== card.state) say(`${card.label}: ${WORDS[card.state] ?? card.state}`);
     shown.set(card.id, { text, row, state: card.state });
   }

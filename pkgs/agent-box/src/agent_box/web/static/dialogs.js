@@ -75,6 +75,20 @@ export function rename(view, moves = []) {
   field.select();
 }
 
+/** The guided sign-in of a session's agent, which begins at once. */
+export function signIn(view) {
+  const head = h("div", { class: "head" }), section = h("section", {}, head);
+  const restart = h("button", { type: "button", class: "primary", hidden: true, onclick: () => run(restart, async () => {
+    await act(view.name, "restart", "restarted");
+    dialog.close();
+  }) }, `Restart ${view.name} with it`);
+  const dialog = open(`Sign in for ${view.name}`, [section, h("div", { class: "actions" }, h("span", { class: "grow" }),
+    h("button", { type: "button", onclick: () => dialog.close() }, "Close"), restart)]);
+  // Loaded when first needed.
+  import("./connections.js").then(({ connections }) => connections(section, head, { only: view.agent, done: () => { restart.hidden = false; } }))
+    .catch((error) => toast(error.message, "bad"));
+}
+
 /** Show the log of a session: the screen now, or what ended runs left. */
 export function logs(view) {
   const text = h("pre", { class: "log", tabindex: "0", "aria-label": `Log of ${view.name}` }, "…");

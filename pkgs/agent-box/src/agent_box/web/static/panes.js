@@ -1,6 +1,6 @@
 // What is below the tabs: the terminal of a session, or why it has none.
 import { $, ago, h, iconButton, run, signedOut, span, tilde, visible } from "./core.js";
-import { act, close, lastLines, logs } from "./dialogs.js";
+import { act, close, lastLines, logs, signIn } from "./dialogs.js";
 import { icon, stateIcon } from "./icons.js";
 import { focusTerminal } from "./keys.js";
 import { address, equip, strange } from "./terminal.js";
@@ -28,7 +28,8 @@ export class Pane {
     this.start = h("button", { type: "button", class: "primary", onclick: doing("start", "started") }, icon("play"), "Start");
     this.restart = iconButton("restart", "Restart", doing("restart", "restarted"));
     this.stop = iconButton("halt", "Stop", doing("stop", "stopped"));
-    this.bar = h("div", { class: "panebar" }, this.state, this.detail, this.place, h("span", { class: "grow" }),
+    this.sign = h("button", { type: "button", class: "small primary", hidden: true, onclick: () => signIn(this.view) }, "Sign in");
+    this.bar = h("div", { class: "panebar" }, this.state, this.detail, this.sign, this.place, h("span", { class: "grow" }),
       this.restart, this.stop,
       iconButton("log", "Log", () => logs(this.view)),
       iconButton("upload", "Send files to ~/uploads", () => hooks.upload()),
@@ -86,7 +87,10 @@ export class Pane {
       this.state.replaceChildren(stateIcon(shown), h("b", {}, shown));
     }
     // Where there is no terminal, the space below tells the reason.
-    this.detail.textContent = TERMINAL.has(view.state) ? view.reason ?? (view.promptPending ? "First task not delivered yet" : "") : "";
+    // What it says to whoever is elsewhere: here one is attached already.
+    const reason = view.reason?.replace(/(?<=: |; )attach and /, "");
+    this.sign.hidden = !TERMINAL.has(view.state) || !/^sign-in needed\b/.test(reason ?? "");
+    this.detail.textContent = TERMINAL.has(view.state) ? reason ?? (view.promptPending ? "First task not delivered yet" : "") : "";
     this.detail.title = this.detail.textContent;
     this.place.textContent = tilde(view.workingDirectory);
     if (!TERMINAL.has(view.state) && !(view.state === "crashed" && this.frame) && this.frame) {
