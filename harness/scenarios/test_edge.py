@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.limit(180), pytest.mark.renewed("module")]
 
 OTHER_METHODS = ("TRACE", "CONNECT", "PROPFIND", "get")
 
+KEPT = "/var/lib/agent-box-assets/assets"
+EARLIER = "fedcba9876543210"
+
 
 def test_routes(edge: Edge, measured: Callable[[str, float], None]) -> None:
     """Every route answers as it should to nobody, to its owner and to somebody else, and to
@@ -165,6 +168,29 @@ def test_compression(edge: Edge) -> None:
             for headers in ("", "--compressed -H 'Accept-Encoding: gzip'")
         )
         assert plain == packed, path
+
+
+def test_scripts_of_an_earlier_version(edge: Edge) -> None:
+    """A page that is open over an update gets the scripts that it began with; one from before those
+    that are kept gets the present ones, and does not keep them.
+    """
+    box, cookie = edge.box, with_cookie(edge.sign_in("alice"))
+    unit = "systemctl show -P ExecStart agent-box-assets"
+    pages = box.succeed(f"{unit} | grep -o '/[^ ]*agent-box-pages' | head -1").strip()
+    box.wait_until_succeeds(f"cmp {KEPT}/*/core.js {pages}/assets/current/core.js")
+    box.write_file(f"{KEPT}/{EARLIER}/core.js", "earlier\n", mode=0o644)
+    box.succeed(f"chmod 0755 {KEPT}/{EARLIER}")
+    paths = [f"/alice/assets/{version}/core.js" for version in (EARLIER, "0" * 16)]
+    kept, gone = edge.ask([Ask(path, headers=cookie) for path in paths])
+    box.succeed(f"rm -r {KEPT}/{EARLIER}")
+    assert (kept.status, kept.body) == (200, "earlier\n")
+    assert kept.all("cache-control") == ["private, max-age=31536000, immutable"]
+    assert kept.all("content-type") == ["text/javascript; charset=utf-8"]
+    assert gone.status == 200
+    assert "export const user" in gone.body
+    assert "immutable" not in "".join(gone.all("cache-control"))
+    stranger = edge.ask([Ask(paths[0])])[0]
+    assert stranger.status == 401
 
 
 def test_password(edge: Edge) -> None:

@@ -16,6 +16,12 @@ in
     PrivateUsers = true;
   };
 
+  # Copies files of root's for the edge, which reads them.
+  keepAssets = daemon // {
+    PrivateNetwork = true;
+    UMask = "0022";
+  };
+
   # Tells users how units and the certificate are: asks the system bus and the edge.
   status = daemon // {
     InaccessiblePaths = lib.remove "-/run/dbus" messageSockets ++ [ "-/run/systemd/private" ];

@@ -10,6 +10,7 @@
 let
   cfg = config.services.agent-box;
   inherit (cfg) web;
+  hardening = import ../hardening { inherit lib; };
 in
 {
   options.services.agent-box.web.pages = lib.mkOption {
@@ -19,8 +20,24 @@ in
     description = "Directory of the files that the edge serves.";
   };
 
-  config.services.agent-box.web.pages = pkgs.runCommand "agent-box-pages" { } ''
-    ${cfg.runtime}/bin/agent-box-pages --ttyd ${lib.getExe pkgs.ttyd} --host ${lib.escapeShellArg web.domain} \
-      "$out" ${lib.escapeShellArgs web.users}
-  '';
+  config = {
+    services.agent-box.web.pages = pkgs.runCommand "agent-box-pages" { } ''
+      ${cfg.runtime}/bin/agent-box-pages --ttyd ${lib.getExe pkgs.ttyd} --host ${lib.escapeShellArg web.domain} \
+        "$out" ${lib.escapeShellArgs web.users}
+    '';
+
+    # Pages that stay open over an update go on with the scripts that they began with.
+    systemd.services.agent-box-assets = lib.mkIf (cfg.enable && web.enable) {
+      description = "Scripts of this version for pages that stay open over the next update";
+      wantedBy = [ "multi-user.target" ];
+      serviceConfig = hardening.keepAssets // {
+        Type = "oneshot";
+        RemainAfterExit = true;
+        ExecStart = "${cfg.runtime}/bin/agent-box-keep-assets ${web.pages}";
+        StateDirectory = "agent-box-assets";
+        StateDirectoryMode = "0755";
+        SyslogIdentifier = "agent-box-assets";
+      };
+    };
+  };
 }

@@ -1,6 +1,8 @@
 # How the edge reaches the gate, services of users, and its own files. Caddy snippets.
 { pages }:
 let
+  kept = "/var/lib/agent-box-assets";
+
   # Strangers are asked about at one socket, and at another those whose cookie the gate knows:
   # so they wait for no stranger.
   gate = "unix//run/agent-box-gate/{vars.gate}.sock";
@@ -67,7 +69,8 @@ in
   }
 
   # Scripts and styles, under an address that changes with them. A page of before an update
-  # gets what there is, and must not keep it.
+  # gets those of its own version, which are kept a while (../pages.nix); else what there is,
+  # and must not keep it.
   (asset) {
   	route {
   		import signed-in {args[0]}
@@ -75,8 +78,17 @@ in
   		root * ${pages}
   		@there file {path}
   		header @there Cache-Control "private, max-age=31536000, immutable"
-  		@gone not file {path}
-  		rewrite @gone /assets/current/{re.asset.2}
+  		@kept {
+  			not file {path}
+  			file {
+  				root ${kept}
+  				try_files {path}
+  			}
+  		}
+  		header @kept Cache-Control "private, max-age=31536000, immutable"
+  		# `root` takes the first that matches.
+  		vars @kept root ${kept}
+  		try_files {path} /assets/current/{re.asset.2}
   		@manifest path *.webmanifest
   		header @manifest Content-Type application/manifest+json
   		@style path *.css

@@ -6,6 +6,7 @@ harness/node_modules holds it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ import pytest
 from agent_box.subscriptions import actions
 from agent_box.subscriptions.place import DISPATCH, filter_path, key_of, state_dir
 from agent_box.update import request, status
+from agent_box.web import assets
 
 AXE = next(
     (
@@ -350,6 +352,60 @@ def test_a_login_that_ends_loses_nothing(page, stand):
     here.locator("#pane-claude").get_by_role("button", name="Restart").click()
     here.get_by_role("heading", name="Sign in").wait_for()
     assert here.url.endswith("?arg=claude")
+
+
+def test_a_page_from_before_an_update_offers_to_reload(page, stand, monkeypatch):
+    """Not while only the service behind it has changed, and never at the cost of typed text."""
+    card = {
+        "id": "claude",
+        "label": "Claude",
+        "state": "waiting",
+        "detail": "",
+        "needsCode": True,
+        "url": None,
+        "code": None,
+        "choices": [],
+        "providers": [],
+        "shadows": [],
+        "remote": None,
+        "error": None,
+    }
+    stand.supervisor.replies["connections"] = {"connections": [card]}
+    here = page("settings/")
+    code = here.get_by_label("Code or key that the vendor gives you")
+    code.fill("half of it")
+    offer = here.get_by_role("button", name="Reload it")
+
+    def again():
+        stand.supervisor.stop()
+        here.get_by_text("not running").first.wait_for()
+        stand.supervisor.start()
+        here.get_by_text("not running").first.wait_for(state="detached")
+        here.wait_for_timeout(300)
+
+    version = assets.version()
+    with monkeypatch.context() as patch:
+        patch.setattr(assets, "version", lambda: "0" * 16)
+        patch.setattr(assets, "page", functools.partial(old_page, assets.page, version))
+        again()
+        assert not offer.is_visible()
+    monkeypatch.setattr(assets, "version", lambda: "0" * 16)
+    again()
+    offer.wait_for()
+    here.get_by_text("The box was updated").wait_for()
+    offer.click()
+    here.get_by_role("heading", name="What you typed would be lost").wait_for()
+    here.get_by_role("button", name="Not yet").click()
+    assert code.input_value() == "half of it"
+    code.fill("")
+    offer.click()
+    here.wait_for_function("() => document.head.innerHTML.includes('/assets/0000000000000000/')")
+    code.wait_for()
+    assert not offer.is_visible()
+
+
+def old_page(page, version, *of):
+    return page(*of).replace(b"0" * 16, version.encode())
 
 
 def test_settings(page, stand):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agent_box.web import assets, pages
+from agent_box.web import assets, keep, pages
 
 TERMINAL = b"<!DOCTYPE html><title>x</title><script>one()</script><body></body>"
 
@@ -60,3 +60,33 @@ def test_a_program_that_is_not_ttyd_is_refused(tmp_path):
     )
     assert done.returncode == 1
     assert "ttyd does not start" in done.stderr
+
+
+def test_scripts_of_earlier_versions_are_kept_for_open_pages(made, tmp_path):
+    place = tmp_path / "kept"
+    keep.keep(made, place, now=0.0)
+    first = place / "assets" / assets.version()
+    assert (first / "core.js").read_bytes() == (made / "assets/current/core.js").read_bytes()
+    # An update, and what an interrupted one left.
+    later = made / "assets/0123456789abcdef"
+    (made / "assets" / assets.version()).rename(later)
+    (made / "assets/current").unlink()
+    (made / "assets/current").symlink_to(later.name)
+    (place / "assets/.half").mkdir()
+    keep.keep(made, place, now=100.0)
+    names = {path.name for path in (place / "assets").iterdir()}
+    assert names == {assets.version(), later.name}
+    # Once more at each boot: what is present never grows old.
+    keep.keep(made, place, now=keep.AGE + 50)
+    assert [path.name for path in (place / "assets").iterdir()] == [later.name]
+    for number in range(keep.MOST + 5):
+        (place / f"assets/{number}").mkdir()
+    keep.keep(made, place, now=keep.AGE + 60)
+    assert later.name in {path.name for path in (place / "assets").iterdir()}
+    assert len(list((place / "assets").iterdir())) <= keep.MOST + 1
+
+
+def test_the_edge_can_read_what_is_kept(made, tmp_path):
+    keep.keep(made, tmp_path / "kept", now=0.0)
+    for path in (tmp_path / "kept").rglob("*"):
+        assert path.stat().st_mode & 0o004, path

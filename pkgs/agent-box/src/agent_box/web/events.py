@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent_box.errors import AgentBoxError
+from agent_box.web import assets
 from agent_box.web.answers import sentence
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Feed:
             "problems": self._problems,
             "order": self._order.names(),
             "supervisor": {"state": self._state, "message": self._message},
+            "version": assets.version(),
         }
 
     def _encode(self, event: str, content: Any) -> bytes:

@@ -39,7 +39,6 @@ export function connections(section, head, { only = null, done = null } = {}) {
     }
     for (const card of cards) show(card);
     const busy = cards.some((card) => card.state === "checking" || LIVE.includes(card.state));
-    section.dataset.busy = busy ? "1" : "0";
     if (!begun && cards.some((card) => card.state !== "checking")) {
       begun = true;
       list.querySelector("button.primary:not(form button)")?.click();

@@ -112,6 +112,33 @@ export function signedIn() {
   return waited;
 }
 
+/** The version of this page and its scripts, which their address names. */
+export const VERSION = /\/assets\/([0-9a-f]{16})\//.exec(import.meta.url)?.[1] ?? null;
+
+/** Whether the box has a newer version of this very page: not while only the service behind it has changed. */
+export async function outdated() {
+  try {
+    const answer = await fetch(location.pathname, { cache: "no-store", headers: { Accept: "text/html" } });
+    const found = answer.ok && /\/assets\/([0-9a-f]{16})\//.exec(await answer.text());
+    return Boolean(found && VERSION && found[1] !== VERSION);
+  } catch {
+    return false; // the next connection tells again
+  }
+}
+
+/** Load this page anew; ask first when that would lose typed text. */
+export function renew() {
+  if (!dirty()) { location.reload(); return; }
+  const dialog = h("dialog", { "aria-labelledby": "renew", onclose: () => dialog.remove() },
+    h("h2", { id: "renew" }, "What you typed would be lost"),
+    h("p", {}, "This page works as it is: send first what you typed, and reload it then."),
+    h("div", { class: "actions" },
+      h("button", { type: "button", onclick: () => location.reload() }, "Reload, discard"), h("span", { class: "grow" }),
+      h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Not yet")));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 /** Tell people who listen rather than look. */
 export function say(text) {
   const live = $("live");

@@ -1,7 +1,7 @@
 // The state of the box, pushed by /U/events and kept here for whoever shows it.
-import { base, call, say, signedIn } from "./core.js";
+import { base, call, h, outdated, renew, say, signedIn, VERSION } from "./core.js";
 
-export const state = { sessions: new Map(), problems: [], order: [], supervisor: { state: "unknown", message: "" }, connected: null };
+export const state = { sessions: new Map(), problems: [], order: [], supervisor: { state: "unknown", message: "" }, connected: null, outdated: false };
 
 /** Milliseconds without a word after which the connection counts as lost: the box tells every 15 s. */
 const SILENCE = 35000;
@@ -54,6 +54,13 @@ const handlers = {
     }
     state.sessions = fresh;
     tell("problems");
+    if (content.version !== VERSION && !state.outdated) {
+      outdated().then((yes) => {
+        if (!yes) return;
+        state.outdated = true;
+        tell("problems");
+      });
+    }
   },
   session: put,
   removed: ({ name }) => state.sessions.delete(name),
@@ -126,7 +133,10 @@ export function notice(element) {
     const lines = [...state.problems];
     if (state.supervisor.state === "down") lines.unshift(state.supervisor.message);
     if (state.connected === false) lines.unshift("The connection to the box is lost. It comes back by itself; sessions go on meanwhile.");
-    if (element.textContent === lines.join("")) return;
-    element.replaceChildren(...lines.map((line) => Object.assign(document.createElement("p"), { textContent: line })));
+    const shown = JSON.stringify([lines, state.outdated]);
+    if (element.dataset.shown === shown) return;
+    element.dataset.shown = shown;
+    element.replaceChildren(...lines.map((line) => h("p", {}, line)),
+      ...(state.outdated ? [h("p", {}, "The box was updated, and this page is from before. ", h("button", { type: "button", class: "small", onclick: renew }, "Reload it"))] : []));
   });
 }
