@@ -20,7 +20,7 @@ const SHAPES = {
 export function connections(section, head, { only = null, done = null } = {}) {
   const list = h("div");
   const refresh = h("button", { type: "button", class: "small", onclick: () => run(refresh, () => load(true)) }, "Ask again");
-  head.append(refresh);
+  head?.append(refresh);
   section.append(h("p", { class: "hint" }, "Each sign-in is the vendor's own program at work in your sandbox; the box itself neither sees nor keeps a token. What is signed in stays so until a new sign-in has worked."), list);
   const shown = new Map();
   let timer = null;

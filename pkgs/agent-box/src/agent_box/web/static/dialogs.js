@@ -77,7 +77,7 @@ export function rename(view, moves = []) {
 
 /** The guided sign-in of a session's agent, which begins at once. */
 export function signIn(view) {
-  const head = h("div", { class: "head" }), section = h("section", {}, head);
+  const section = h("section");
   const restart = h("button", { type: "button", class: "primary", hidden: true, onclick: () => run(restart, async () => {
     await act(view.name, "restart", "restarted");
     dialog.close();
@@ -85,7 +85,7 @@ export function signIn(view) {
   const dialog = open(`Sign in for ${view.name}`, [section, h("div", { class: "actions" }, h("span", { class: "grow" }),
     h("button", { type: "button", onclick: () => dialog.close() }, "Close"), restart)]);
   // Loaded when first needed.
-  import("./connections.js").then(({ connections }) => connections(section, head, { only: view.agent, done: () => { restart.hidden = false; } }))
+  import("./connections.js").then(({ connections }) => connections(section, null, { only: view.agent, done: () => { restart.hidden = false; } }))
     .catch((error) => toast(error.message, "bad"));
 }
 

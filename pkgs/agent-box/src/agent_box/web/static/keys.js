@@ -80,9 +80,9 @@ export function keyRow(element, current) {
     press(current(), name, { ctrl: armed !== null, shift });
     armed?.();
   } }, shown);
-  element.replaceChildren(key("Escape", "Esc", "Esc"), key("Tab", "Tab", "Tab"), key("Tab", "Shift Tab", "⇤", true), ctrl,
+  element.replaceChildren(key("Escape", "Esc", "Esc"), key("Tab", "Tab", "Tab"), key("Tab", "Shift Tab", "⇧⇥", true), ctrl,
     h("button", { type: "button", "aria-label": "Control C", onclick: () => press(current(), "c", { ctrl: true }) }, "^C"),
-    key("Enter", "New line", "⏎", true),
+    key("Enter", "New line", "⇧⏎", true),
     key("ArrowLeft", "Left", "←"), key("ArrowUp", "Up", "↑"), key("ArrowDown", "Down", "↓"), key("ArrowRight", "Right", "→"));
   // The terminal keeps the focus, or the keyboard of the phone would close.
   element.addEventListener("pointerdown", (event) => event.preventDefault());

@@ -28,7 +28,7 @@ export class Pane {
     this.start = h("button", { type: "button", class: "primary", onclick: doing("start", "started") }, icon("play"), "Start");
     this.restart = iconButton("restart", "Restart", doing("restart", "restarted"));
     this.stop = iconButton("halt", "Stop", doing("stop", "stopped"));
-    this.sign = h("button", { type: "button", class: "small primary", hidden: true, onclick: () => signIn(this.view) }, "Sign in");
+    this.sign = h("button", { type: "button", class: "sign small primary", hidden: true, onclick: () => signIn(this.view) }, "Sign in");
     this.bar = h("div", { class: "panebar" }, this.state, this.detail, this.sign, this.place, h("span", { class: "grow" }),
       this.restart, this.stop,
       iconButton("log", "Log", () => logs(this.view)),
