@@ -110,7 +110,8 @@ def test_new_line(visitor: Visitor) -> None:
     terminal.wait("=ready=")
     here.keyboard.press("Shift+Enter")
     terminal.type("q")
-    terminal.wait("=1b5b31333b327571=")
+    told = visitor.box.wait_for
+    told("the key as such", lambda: "=1b5b31333b327571=" in terminal.screen)
     terminal.type("clear; python3 ~/keys.py again\n")
     terminal.wait("again=ready=")
     here.keyboard.press("Shift+Enter")
@@ -119,7 +120,7 @@ def test_new_line(visitor: Visitor) -> None:
     for name in ("New line", "Shift Tab"):
         here.get_by_role("button", name=name, exact=True).click()
     terminal.type("q")
-    terminal.wait("=0a0a1b5b5a71=")
+    told("line feeds and Shift+Tab", lambda: "=0a0a1b5b5a71=" in terminal.screen)
 
 
 def test_links(visitor: Visitor) -> None:

@@ -391,10 +391,10 @@ def test_a_page_from_before_an_update_offers_to_reload(page, stand, monkeypatch)
         assert not offer.is_visible()
     monkeypatch.setattr(assets, "version", lambda: "0" * 16)
     again()
-    offer.wait_for()
+    assert appears(offer)
     here.get_by_text("The box was updated").wait_for()
     offer.click()
-    here.get_by_role("heading", name="What you typed would be lost").wait_for()
+    assert appears(here.get_by_role("heading", name="What you typed would be lost"))
     here.get_by_role("button", name="Not yet").click()
     assert code.input_value() == "half of it"
     code.fill("")
@@ -402,6 +402,13 @@ def test_a_page_from_before_an_update_offers_to_reload(page, stand, monkeypatch)
     here.wait_for_function("() => document.head.innerHTML.includes('/assets/0000000000000000/')")
     code.wait_for()
     assert not offer.is_visible()
+
+
+def appears(locator):
+    end = time.monotonic() + 10
+    while time.monotonic() < end and not locator.is_visible():
+        time.sleep(0.05)
+    return locator.is_visible()
 
 
 def old_page(page, version, *of):
