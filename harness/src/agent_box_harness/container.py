@@ -129,8 +129,13 @@ class ContainerMachine(ShellTransfer, Machine):
                 sock.bind(str(notify))
                 self._launch(notify)
                 self._leader = self._await_leader(sock)
-        for guest, host in self._wanted.items():
-            self._forward(host, guest)
+        for guest, host in list(self._wanted.items()):
+            try:
+                self._forward(host, guest)
+            except MachineError:
+                if not self.detach:
+                    raise
+                del self._wanted[guest]  # somebody else has the port by now; whoever wants it, asks
         self._save_state()
 
     def is_up(self) -> bool:
@@ -183,7 +188,8 @@ class ContainerMachine(ShellTransfer, Machine):
     def forward_port(self, host: int = 0, guest: int = 80) -> int:
         """See `Machine.forward_port`. Lasts as long as the machine."""
         self.connect()
-        if guest not in self._wanted:
+        known = self._wanted.get(guest)
+        if known is None or (self.detach and not forwarder.listens(known)):
             self._wanted[guest] = self._forward(host, guest)
             self._save_state()
         return self._wanted[guest]

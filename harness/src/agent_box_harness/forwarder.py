@@ -6,8 +6,10 @@ not take its address away by ending. It ends with the container, through a resta
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from pathlib import Path
 from agent_box_harness.errors import MachineError
 from agent_box_harness.netns import PortForward
 
+_LEAVING = 2.0  # seconds that the forward of a machine which has just ended may take to end
 _RESTART = 30.0  # seconds that a container may take for its next systemd
 
 
@@ -40,6 +43,12 @@ def lasting(pid: int, leader: int, host: int, guest: int) -> int:
     return int(said)
 
 
+def listens(port: int) -> bool:
+    """Tell whether anybody takes connections at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def child(pid: int) -> int:
     """Return the only child of a process, 0 where there is none: systemd below systemd-nspawn."""
     try:
@@ -53,7 +62,7 @@ def main(pid: int, leader: int, host: int, guest: int) -> None:
     """Forward, and tell the port on standard output."""
     container = os.pidfd_open(pid)
     try:
-        forward = PortForward(leader, host, guest)
+        forward = _forward(leader, host, guest)
     except (MachineError, OSError) as error:
         sys.stdout.write(f"{error}\n")
         return
@@ -68,6 +77,17 @@ def main(pid: int, leader: int, host: int, guest: int) -> None:
         leader = _next(container, pid)
         if leader:
             forward = PortForward(leader, forward.port, guest)
+
+
+def _forward(leader: int, host: int, guest: int) -> PortForward:
+    end = time.monotonic() + _LEAVING
+    while True:
+        try:
+            return PortForward(leader, host, guest)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > end:
+                raise
+        time.sleep(0.1)
 
 
 def _until_ended(container: int, leader: int) -> bool:
