@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_box import errors
 from agent_box.subscriptions import actions
 from agent_box.subscriptions.place import DISPATCH, filter_path, key_of, state_dir
 from agent_box.update import request, status
@@ -397,6 +398,9 @@ def test_a_page_from_before_an_update_offers_to_reload(page, stand, monkeypatch)
     assert appears(here.get_by_role("heading", name="What you typed would be lost"))
     here.get_by_role("button", name="Not yet").click()
     assert code.input_value() == "half of it"
+    stand.supervisor.replies["signin"] = errors.UsageError("no such action")
+    here.get_by_role("button", name="Send", exact=True).click()
+    assert appears(here.get_by_text("This page is from before an update of the box: reload it."))
     code.fill("")
     offer.click()
     here.wait_for_function("() => document.head.innerHTML.includes('/assets/0000000000000000/')")

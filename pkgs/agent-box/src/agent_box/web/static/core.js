@@ -55,6 +55,8 @@ export async function call(method, path, body) {
   return read(answer.status, await answer.text());
 }
 
+let old = false;
+
 /** Return the content of an answer, or throw the Failure that it tells of. */
 export function read(status, text) {
   let content = null;
@@ -72,7 +74,9 @@ export function read(status, text) {
     const words = status >= 502 && status <= 504
       ? "This part of the box does not answer. It is started again by itself; try again in a moment."
       : `The box refused (status ${status}).`;
-    throw new Failure(error?.code ?? "refused", error?.message ?? words, status);
+    // What this page asks for may not be there any more.
+    const why = old && [400, 404, 405].includes(status) ? " This page is from before an update of the box: reload it." : "";
+    throw new Failure(error?.code ?? "refused", `${error?.message ?? words}${why}`, status);
   }
   return content;
 }
@@ -120,7 +124,8 @@ export async function outdated() {
   try {
     const answer = await fetch(location.pathname, { cache: "no-store", headers: { Accept: "text/html" } });
     const found = answer.ok && /\/assets\/([0-9a-f]{16})\//.exec(await answer.text());
-    return Boolean(found && VERSION && found[1] !== VERSION);
+    old = Boolean(found && VERSION && found[1] !== VERSION);
+    return old;
   } catch {
     return false; // the next connection tells again
   }
