@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 
 import pytest
 
+from agent_box.supervisor import record as module
 from agent_box.supervisor.record import KEPT_LOGS, MAX_LOG, Exit, Record, Records, tidy
 
 ID = str(uuid.uuid4())
@@ -84,3 +86,29 @@ def test_tidy():
     assert tidy(f"\n\n a  \n\n\n\nb\n\n{ended}\n\n\n") == " a\n\nb\n"
     assert tidy("") == "\n"
     assert tidy("[agent-box] ended up fine\n") == "[agent-box] ended up fine\n"
+
+
+def test_an_older_state_never_replaces_a_newer_one(records, monkeypatch):
+    """One thread waits for the disk while another saves what happened since."""
+    known = Record(id=ID, launch_id=ID)
+    writing, going_on = threading.Event(), threading.Event()
+    real = module.atomic_write
+
+    def slow(path, data, **options):
+        if options["durable"]:
+            writing.set()
+            going_on.wait(5)
+        real(path, data, **options)
+
+    monkeypatch.setattr(module, "atomic_write", slow)
+    older = threading.Thread(target=records.save, args=[known], kwargs={"durable": True})
+    older.start()
+    writing.wait(5)
+    known.delivered = True
+    newer = threading.Thread(target=records.save, args=[known], kwargs={"durable": False})
+    newer.start()
+    newer.join(0.2)
+    going_on.set()
+    older.join()
+    newer.join()
+    assert records.load(ID).delivered

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import errno
+import hashlib
 import os
 import socket
 import threading
@@ -10,8 +13,9 @@ import time
 
 import pytest
 
+from agent_box.web import receiving
 from agent_box.web.answers import Refusal
-from agent_box.web.uploads import ABANDONED, MOST_BEGUN, clean_name
+from agent_box.web.uploads import ABANDONED, MOST_BEGUN, Uploads, clean_name
 
 
 def upload(web, name, data, **headers):
@@ -127,13 +131,13 @@ class Client:
             data=data,
         )
 
-    def break_off(self, place, offset, sent, announced):
+    def break_off(self, place, offset, sent, announced, more=""):
         """Send a part of what is announced, and hang up."""
         link = self.web.stand.listener.getsockname()
         head = (
             f"PATCH {place} HTTP/1.1\r\nHost: x\r\nOrigin: {self.web.stand.origin}\r\n"
             "Tus-Resumable: 1.0.0\r\nContent-Type: application/offset+octet-stream\r\n"
-            f"Upload-Offset: {offset}\r\nContent-Length: {announced}\r\n\r\n"
+            f"Upload-Offset: {offset}\r\nContent-Length: {announced}\r\n{more}\r\n"
         )
         connection = socket.create_connection(link)
         connection.sendall(head.encode() + sent)
@@ -268,3 +272,158 @@ def test_the_protocol_is_spoken_or_refused(web, tus):
     assert plain.status_code == 415
     typed = tus.ask("PATCH", place, Upload_Offset="0", Content_Type="text/plain", data=b"x")
     assert typed.status_code == 415
+
+
+def beginning(path):
+    """Return what a hidden file holds so far."""
+    (left,) = (each for each in path.iterdir() if each.name.startswith("."))
+    return left.read_bytes()
+
+
+def test_stopping_while_the_disk_is_slow_writes_nothing_twice(tmp_path, monkeypatch):
+    """What a thread writes goes on when the request is cancelled: it must not be written again."""
+    content = os.urandom(3 << 20)
+    slow, real, ended, late = threading.Event(), os.pwrite, threading.Event(), []
+
+    def pwrite(descriptor, part, at):
+        slow.set()
+        time.sleep(0.05)
+        if ended.is_set():
+            late.append(at)
+        return real(descriptor, part[: len(part) // 2 + 1], at)
+
+    monkeypatch.setattr(receiving.os, "pwrite", pwrite)
+
+    async def pieces():
+        for start in range(0, len(content), 64 << 10):
+            yield content[start : start + (64 << 10)]
+
+    async def main():
+        keeper = Uploads(tmp_path, spare=0)
+        begun = keeper.create("a", len(content))
+        request = asyncio.ensure_future(keeper.append(begun.id, 0, pieces()))
+        await asyncio.to_thread(slow.wait)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        ended.set()
+        kept = beginning(tmp_path / "uploads")
+        assert content.startswith(kept)
+        # The thread is done when the request is: the number of the file may be another's by now.
+        await asyncio.sleep(0.3)
+        assert late == []
+        assert beginning(tmp_path / "uploads") == kept
+        told = await keeper.progress(begun.id)
+        assert told.offset == len(kept)
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_fills_up_and_empties_writes_nothing_twice(tmp_path, monkeypatch):
+    content = os.urandom(2 << 20)
+    full, real = [True], os.pwrite
+
+    def pwrite(descriptor, part, at):
+        if at < 300_000:
+            return real(descriptor, part[: 300_000 - at], at)
+        if full:
+            full.clear()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, part, at)
+
+    monkeypatch.setattr(receiving.os, "pwrite", pwrite)
+
+    async def pieces(start):
+        yield content[start:]
+
+    async def main():
+        keeper = Uploads(tmp_path, spare=0)
+        begun = keeper.create("a", len(content))
+        with pytest.raises(Refusal) as refused:
+            await keeper.append(begun.id, 0, pieces(0))
+        assert refused.value.code == "full"
+        told = await keeper.progress(begun.id)
+        assert beginning(tmp_path / "uploads") == content[: told.offset]
+        await keeper.append(begun.id, told.offset, pieces(told.offset))
+        assert (tmp_path / "uploads/a").read_bytes() == content
+
+    asyncio.run(main())
+
+
+def test_two_that_write_one_file_make_no_upload(tmp_path):
+    """Another program that writes into it meanwhile: the request ends, it is not complete."""
+    content = os.urandom(2 << 20)
+
+    async def pieces():
+        yield content[: 1 << 20]
+        await asyncio.sleep(0)
+        (left,) = (tmp_path / "uploads").iterdir()
+        os.truncate(left, 100)
+        yield content[1 << 20 :]
+
+    async def main():
+        keeper = Uploads(tmp_path, spare=0)
+        begun = keeper.create("a", len(content))
+        status = None
+        try:
+            await keeper.append(begun.id, 0, pieces())
+        except Refusal as refused:
+            status = refused.status
+        assert status == 409
+        assert not (tmp_path / "uploads/a").exists()
+
+    asyncio.run(main())
+
+
+def digest(kind, data):
+    return f"{kind} {base64.b64encode(hashlib.new(kind, data).digest()).decode()}"
+
+
+def test_a_part_that_is_not_what_was_sent_is_dropped(web, tus):
+    content = os.urandom(3_000_000)
+    options = tus.ask("OPTIONS")
+    assert "checksum" in options.headers["Tus-Extension"].split(",")
+    assert "sha256" in options.headers["Tus-Checksum-Algorithm"].split(",")
+    place = tus.create("a", len(content)).headers["Location"]
+
+    def patch(at, data, checksum):
+        return tus.ask(
+            "PATCH",
+            place,
+            Upload_Offset=str(at),
+            Upload_Checksum=checksum,
+            Content_Type="application/offset+octet-stream",
+            data=data,
+        )
+
+    first, rest = content[:2_000_000], content[2_000_000:]
+    assert patch(0, first, digest("sha256", first)).headers["Upload-Offset"] == "2000000"
+    wrong = patch(2_000_000, rest[:-1] + b"?", digest("sha256", rest[:-1] + b"!"))
+    assert wrong.status_code == 460
+    assert tus.ask("HEAD", place).headers["Upload-Offset"] == "2000000"
+    assert patch(2_000_000, rest, "md99 AAAA").status_code == 400
+    assert patch(2_000_000, rest, "sha256 ?").status_code == 400
+    assert patch(2_000_000, rest, digest("sha1", rest)).status_code == 204
+    assert (web.home / "uploads/a").read_bytes() == content
+
+
+def test_a_checked_part_that_breaks_off_counts_as_nothing(web, tus):
+    """Half of it cannot be checked."""
+    content = os.urandom(1_000_000)
+    place = tus.create("a", len(content)).headers["Location"]
+    more = f"Upload-Checksum: {digest('sha256', content)}\r\n"
+    tus.break_off(place, 0, content[:900_000], len(content), more).close()
+    time.sleep(0.3)
+    assert tus.ask("HEAD", place).headers["Upload-Offset"] == "0"
+
+
+def test_a_file_in_one_request_can_be_checked(web):
+    content = os.urandom(2_000_000)
+    told = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    wrong = upload(web, "a", content[:-1] + b"?", **{"Repr-Digest": f"sha-256=:{told}:"})
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["code"] == "damaged"
+    assert list((web.home / "uploads").iterdir()) == []
+    assert upload(web, "a", content, **{"Repr-Digest": f"sha-256=:{told}:"}).status_code == 201
+    assert upload(web, "b", content, **{"Repr-Digest": "sha-256=:?:"}).status_code == 400
+    assert upload(web, "c", content, **{"Repr-Digest": "md5=:AAAA:"}).status_code == 201

@@ -7,6 +7,8 @@ edited or restored by hand can never make a running session look new.
 from __future__ import annotations
 
 import shutil
+import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -67,6 +69,7 @@ class Records:
         self.directory = state_dir / "sessions"
         self.logs = state_dir / "logs"
         self.prompts = state_dir / "prompts"
+        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def prepare(self) -> None:
         """Make the directories."""
@@ -91,8 +94,11 @@ class Records:
 
     def save(self, record: Record, *, durable: bool) -> None:
         """Write `record`; `durable` where a power cut must not undo it."""
-        data = msgspec.json.format(msgspec.json.encode(record), indent=2)
-        atomic_write(self.directory / f"{record.id}.json", data, durable=durable)
+        # Threads that save the same record take turns, and each writes what holds by then: an older
+        # state must not replace a newer one that was quicker to the disk.
+        with self._turns[record.id]:
+            data = msgspec.json.format(msgspec.json.encode(record), indent=2)
+            atomic_write(self.directory / f"{record.id}.json", data, durable=durable)
 
     def save_log(self, record: Record, text: str) -> None:
         """Keep the scrollback of a run that ended, the newest `KEPT_LOGS` of them."""
@@ -124,6 +130,7 @@ class Records:
         """Remove everything known of a session."""
         if not is_uuid(session_id):
             return
+        self._turns.pop(session_id, None)
         launch_id = self.load(session_id).launch_id
         (self.directory / f"{session_id}.json").unlink(missing_ok=True)
         for path in (*self.prompts.glob(f"{session_id}.md"), *self.prompts.glob(f"{session_id}-*")):

@@ -32,7 +32,7 @@ _STATUS: tuple[tuple[type[AgentBoxError], HTTPStatus, str], ...] = (
 class Refusal(AgentBoxError):  # noqa: N818 - an answer like any other
     """A request refused with a status and a code of its own."""
 
-    def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.code = code

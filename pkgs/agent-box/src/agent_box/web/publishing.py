@@ -61,13 +61,19 @@ class Sites:
         reason = await asyncio.to_thread(self._amiss, wanted.port, entry.get("dir"))
         if reason is not None:
             raise answers.Refusal(HTTPStatus.CONFLICT, "refused", reason)
-        verdict = await self._carry_out(
-            wanted.name, lambda: declared.add(self._user, wanted.name, entry)
-        )
+        verdict = await asyncio.to_thread(self._try, wanted.name, entry)
         if verdict["state"] == "refused":
-            await asyncio.to_thread(declared.remove, self._user, wanted.name)
             raise answers.Refusal(HTTPStatus.CONFLICT, "refused", verdict["reason"])
         return answers.data(verdict, HTTPStatus.CREATED)
+
+    def _try(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """Publish a site, and take it back where the box refuses it, in one go: a thread goes on
+        when the request is cancelled.
+        """
+        verdict = results.verdict_on(self._user, name, declared.add(self._user, name, entry))
+        if verdict["state"] == "refused":
+            declared.remove(self._user, name)
+        return verdict
 
     def _amiss(self, port: int | None, folder: object) -> str | None:
         """Say why there is no use in publishing this."""

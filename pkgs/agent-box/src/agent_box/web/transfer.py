@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.responses import RedirectResponse
 
 from agent_box.web import answers, files
+from agent_box.web.receiving import Check
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -74,7 +75,8 @@ class Transfer:
             text = "the request must say how long the file is (Content-Length)"
             raise answers.Refusal(HTTPStatus.LENGTH_REQUIRED, "usage", text)
         stream = request.stream().__aiter__()
-        stored = await self._uploads.take(parts[0], int(length), stream)
+        check = Check.of_whole(request.headers.get("repr-digest"))
+        stored = await self._uploads.take(parts[0], int(length), stream, check)
         return answers.data(stored, HTTPStatus.CREATED)
 
     async def remove_upload(self, request: Request) -> Response:

@@ -1,13 +1,12 @@
 """`/U/api/partial-uploads`: uploads that go on after a broken connection, by the tus protocol.
 
-The core of version 1.0.0 with its extensions `creation` and `termination` (https://tus.io), so
-that any client of it can send files to the box. `Content-Location` of the last answer names the
-file that it has become.
+The core of version 1.0.0 with its extensions `creation`, `termination` and `checksum`
+(https://tus.io), so that any client of it can send files to the box. `Content-Location` of the
+last answer names the file that it has become.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from http import HTTPStatus
@@ -17,8 +16,10 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from agent_box.errors import AgentBoxError
+from agent_box.threads import to_the_end
 from agent_box.web import answers
 from agent_box.web.answers import Refusal
+from agent_box.web.receiving import ALGORITHMS, Check
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,7 +45,8 @@ class Tus:
 
     async def options(self, _: Request) -> Response:
         """Tell what the box understands."""
-        more = {"tus-version": VERSION, "tus-extension": "creation,termination"}
+        more = {"tus-version": VERSION, "tus-extension": "creation,termination,checksum"}
+        more["tus-checksum-algorithm"] = ",".join(ALGORITHMS)
         return _answer(HTTPStatus.NO_CONTENT, more)
 
     async def create(self, request: Request) -> Response:
@@ -53,7 +55,7 @@ class Tus:
         name = _metadata(request.headers.get("upload-metadata", "")).get("filename")
         if name is None:
             raise _usage("Upload-Metadata must tell the filename")
-        partial = await asyncio.to_thread(self._uploads.create, name, size)
+        partial = await to_the_end(self._uploads.create, name, size)
         more = {"location": f"{self._base}/partial-uploads/{partial.id}"}
         if size == 0:
             done = await self._uploads.append(partial.id, 0, request.stream().__aiter__())
@@ -73,6 +75,7 @@ class Tus:
             _bytes(request, "upload-offset"),
             request.stream().__aiter__(),
             None if length is None else int(length),
+            Check.of_part(request.headers.get("upload-checksum")),
         )
         return _answer(HTTPStatus.NO_CONTENT, self._told(done))
 

@@ -14,18 +14,20 @@ import re
 import stat
 import time
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import ClientDisconnect
-
+from agent_box.threads import to_the_end
 from agent_box.web import files
 from agent_box.web.answers import Refusal
+from agent_box.web.receiving import Turn, longer, receive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from agent_box.web.receiving import Check
 
 MAX_NAME = 200
 """Bytes of the name of an upload."""
@@ -41,9 +43,6 @@ MOST_BEGUN = 200
 
 MOST_FILES = 20_000
 """Files that all uploads together may be: each request looks at all of them."""
-
-STALL = 60.0
-"""Seconds without a byte after which a request is given up."""
 
 ABANDONED = 86400.0
 """Seconds without a byte after which an upload cannot go on any more."""
@@ -85,15 +84,6 @@ class Progress:
     """Name of the file in `~/uploads`, once it is complete."""
 
 
-@dataclass
-class _Turn:
-    """Requests about one upload take turns; a later one cuts the earlier short."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-    pause: asyncio.Timeout | None = None
-
-
 class Uploads:
     """Takes files into `~/uploads`."""
 
@@ -102,7 +92,7 @@ class Uploads:
         self._directory = home / "uploads"
         self._quota = quota
         self._spare = spare
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, Turn] = {}
         self._complete: dict[str, Progress] = {}
 
     def listing(self) -> dict[str, Any]:
@@ -163,12 +153,17 @@ class Uploads:
             return Progress(offset, partial.size)
 
     async def append(
-        self, upload: str, offset: int, content: AsyncIterator[bytes], length: int | None = None
+        self,
+        upload: str,
+        offset: int,
+        content: AsyncIterator[bytes],
+        length: int | None = None,
+        check: Check | None = None,
     ) -> Progress:
         """Add what `content` yields (`length` bytes if that is known) at `offset`.
 
-        Whatever arrives is kept, also when the connection breaks. Refusal (409) when the offset is
-        not where the upload ended.
+        Whatever arrives is kept, also when the connection breaks; with a `check` all of it or
+        nothing. Refusal (409) when the offset is not where the upload ended.
         """
         if upload in self._complete and self._complete[upload].size == offset:
             return self._complete[upload]
@@ -180,13 +175,18 @@ class Uploads:
                         HTTPStatus.CONFLICT, "conflict", f"the upload has {known} bytes so far"
                     )
                 if length is not None and offset + length > partial.size:
-                    raise _longer(partial)
+                    raise longer(partial.size)
                 if partial.size - offset > (left := self._free(directory)):
                     raise _full(max(left, 0))
-                at = await _receive(directory, partial, offset, content, turn)
+                flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                target = os.open(partial.file, flags, dir_fd=directory)
+                try:
+                    at = await receive(target, offset, partial.size, content, turn, check)
+                finally:
+                    os.close(target)
                 if at < partial.size:
                     return Progress(at, partial.size)
-                name = await asyncio.to_thread(_finish, directory, partial)
+                name = await to_the_end(_finish, directory, partial)
             while len(self._complete) >= _REMEMBERED:
                 del self._complete[next(iter(self._complete))]
             self._complete[upload] = Progress(at, partial.size, name)
@@ -198,12 +198,14 @@ class Uploads:
             with self._opened() as directory:
                 os.unlink(_find(directory, upload)[0].file, dir_fd=directory)
 
-    async def take(self, name: str, size: int, content: AsyncIterator[bytes]) -> dict[str, Any]:
+    async def take(
+        self, name: str, size: int, content: AsyncIterator[bytes], check: Check | None = None
+    ) -> dict[str, Any]:
         """Store a file that comes in one request, whole or not at all."""
-        partial = await asyncio.to_thread(self.create, name, size)
+        partial = await to_the_end(self.create, name, size)
         done: Progress | None = None
         try:
-            done = await self.append(partial.id, 0, content, size)
+            done = await self.append(partial.id, 0, content, size, check)
         finally:
             if done is None or done.name is None:
                 with contextlib.suppress(OSError, Refusal), self._opened() as directory:
@@ -215,8 +217,8 @@ class Uploads:
     # Inside ----------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def _alone(self, upload: str) -> AsyncIterator[_Turn]:
-        turn = self._turns.setdefault(upload, _Turn())
+    async def _alone(self, upload: str) -> AsyncIterator[Turn]:
+        turn = self._turns.setdefault(upload, Turn())
         turn.waiting += 1
         if turn.pause is not None:
             turn.pause.reschedule(asyncio.get_running_loop().time())
@@ -313,50 +315,6 @@ def _find(directory: int, upload: str) -> tuple[Partial, int]:
     raise _gone()
 
 
-async def _receive(
-    directory: int, partial: Partial, offset: int, content: AsyncIterator[bytes], turn: _Turn
-) -> int:
-    """Write what arrives to the end of the file and return how far it has come."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    target = os.open(partial.file, flags, dir_fd=directory)
-    at, pending = offset, bytearray()
-    try:
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(STALL) as turn.pause:
-                        chunk = await anext(content)
-                except StopAsyncIteration:
-                    break
-                except (TimeoutError, ClientDisconnect):
-                    raise _stalled() from None
-                finally:
-                    turn.pause = None
-                if at + len(pending) + len(chunk) > partial.size:
-                    raise _longer(partial)
-                pending += chunk
-                if turn.waiting > 1:  # the client has come back on another connection
-                    raise _stalled()
-                if len(pending) >= files.CHUNK:
-                    await asyncio.to_thread(_write, target, bytes(pending))
-                    at += len(pending)
-                    pending.clear()
-        finally:
-            await asyncio.to_thread(_write, target, bytes(pending))
-            at += len(pending)
-        if at == partial.size:
-            await asyncio.to_thread(os.fsync, target)
-    finally:
-        os.close(target)
-    return at
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
 def _finish(directory: int, partial: Partial) -> str:
     """Give the complete file its name without replacing another; return the name."""
     name = partial.name
@@ -377,18 +335,6 @@ def _finish(directory: int, partial: Partial) -> str:
 
 def _gone() -> Refusal:
     return Refusal(HTTPStatus.NOT_FOUND, "not_found", "there is no such upload")
-
-
-def _stalled() -> Refusal:
-    return Refusal(HTTPStatus.REQUEST_TIMEOUT, "stalled", "the upload stopped half-way")
-
-
-def _longer(partial: Partial) -> Refusal:
-    return Refusal(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "usage",
-        f"more than the {partial.size} bytes announced",
-    )
 
 
 def _too_many(message: str) -> Refusal:

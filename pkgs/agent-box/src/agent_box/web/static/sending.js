@@ -3,6 +3,7 @@
 import { base, Failure, h, iconButton, read, say, size, toast, user } from "./core.js";
 
 const LATER = [1, 2, 4, 8, 15]; // seconds between two tries
+const LARGEST = 8 << 20, SMALLEST = 256 << 10; // bytes of a part; one that breaks off is sent again
 
 const encoded = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 const keyOf = (file) => `agent-box:upload:${user}:${file.size}:${file.lastModified}:${file.name}`;
@@ -21,12 +22,20 @@ function ask(method, address, headers, body, upload) {
   });
 }
 
-const isTemporary = (error) => error.code === "offline" || error.status === 401 || error.status === 408 || error.status >= 500 && error.code !== "full";
+/** The digest of a part in the protocol's terms: what arrives otherwise is not kept. */
+async function checksum(part) {
+  if (!globalThis.crypto?.subtle) return {}; // not on a page without TLS
+  const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", await part.arrayBuffer()));
+  return { "Upload-Checksum": `sha256 ${btoa(String.fromCharCode(...sum))}` };
+}
+
+const isTemporary = (error) => error.status === 460 || error.code === "offline" || error.status === 401 || error.status === 408 || error.status >= 500 && error.code !== "full";
 
 class Upload {
   constructor(file) {
     this.file = file;
     this.from = 0;
+    this.step = LARGEST;
     this.bar = h("progress", { max: file.size || 1, value: 0, "aria-label": `Sending ${file.name}` });
     this.text = h("span", {}, file.name);
     this.element = h("div", { class: "toast", "data-busy": true }, this.text, this.bar, iconButton("close", `Cancel sending ${file.name}`, () => this.cancel()));
@@ -77,7 +86,9 @@ class Upload {
       } catch (error) {
         if (this.cancelled) await this.forget();
         if (this.cancelled || !(error instanceof Failure) || !isTemporary(error)) throw error;
+        this.step = Math.max(this.step / 2, SMALLEST);
         if (this.from > last) tries = 0;
+        if (error.code === "damaged" && tries >= LATER.length) throw error;
         last = this.from;
         this.text.textContent = `${this.file.name}: waits for the connection; what has arrived is kept`;
         await new Promise((done) => {
@@ -91,11 +102,14 @@ class Upload {
   }
 
   async rest() {
-    const answer = await ask("PATCH", this.place, { "Upload-Offset": String(this.from), "Content-Type": "application/offset+octet-stream" }, this.file.slice(this.from), this);
-    if (answer.status !== 204) read(answer.status, answer.responseText);
-    const name = this.told(answer);
-    if (name === null) throw new Failure("offline", "The connection broke.", 0); // not all has arrived
-    return name;
+    for (let name = null; ;) {
+      const part = this.file.slice(this.from, this.from + this.step), before = this.from;
+      const headers = { "Upload-Offset": String(this.from), "Content-Type": "application/offset+octet-stream", ...await checksum(part) };
+      const answer = await ask("PATCH", this.place, headers, part, this);
+      if (answer.status !== 204) read(answer.status, answer.responseText);
+      if ((name = this.told(answer)) !== null) return name;
+      if (this.from <= before) throw new Failure("offline", "The connection broke.", 0); // not all has arrived
+    }
   }
 
   async forget() {
