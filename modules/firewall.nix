@@ -4,11 +4,13 @@
 {
   config,
   lib,
+  pkgs,
   ...
 }:
 let
   inherit (lib) mkOption types;
   cfg = config.services.agent-box;
+  hardening = import ./hardening { inherit lib; };
   tables = lib.attrValues cfg.firewallTables;
   unitOf = table: "agent-box-${table.name}";
 
@@ -59,15 +61,17 @@ in
             };
             load = mkOption {
               type = types.str;
+              default = "${pkgs.nftables}/bin/nft -f /etc/agent-box/${name}.nft";
               description = "Command that puts the table in place, whether it is there or not.";
             };
             rules = mkOption {
               type = types.listOf types.str;
-              default = [ ];
+              default = [ config.environment.etc."agent-box/${name}.nft".text ];
               description = "Texts whose change has the table loaded again.";
             };
             serviceConfig = mkOption {
               type = types.attrs;
+              default = hardening.firewall;
               description = "Restrictions of the units that run the command.";
             };
           };
@@ -83,9 +87,12 @@ in
   config = lib.mkIf (cfg.enable && tables != [ ]) {
     systemd.services = lib.mkMerge (
       [
-        # When that firewall is stopped, by whoever needs a moment without it.
+        # When that firewall is stopped, by whoever needs a moment without it. One table that
+        # cannot be loaded keeps back no other: the script ends at the first error.
         (lib.mkIf (config.networking.nftables.enable or false) {
-          nftables.postStop = lib.concatMapStrings (table: "${table.load}\n") tables;
+          nftables.postStop = lib.concatMapStrings (
+            table: "${table.load} || echo 'the table of ${unitOf table} is not loaded' >&2\n"
+          ) tables;
         })
       ]
       ++ map (table: {

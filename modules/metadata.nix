@@ -5,7 +5,6 @@
 {
   config,
   lib,
-  pkgs,
   ...
 }:
 let
@@ -149,12 +148,8 @@ in
       }
     '';
 
-    services.agent-box.firewallTables.metadata = {
-      description = "Keep users from the metadata addresses of clouds";
-      load = "${pkgs.nftables}/bin/nft -f /etc/agent-box/metadata.nft";
-      rules = [ config.environment.etc."agent-box/metadata.nft".text ];
-      serviceConfig = hardening.firewall;
-    };
+    services.agent-box.firewallTables.metadata.description =
+      "Keep users from the metadata addresses of clouds";
 
     # The addresses are out of reach before the network is there.
     systemd.services.agent-box-metadata = {

@@ -257,7 +257,6 @@ in
       description = "Networks of the users of the box";
       # With rules that depend on what the machine forwarded before.
       load = "${cfg.runtime}/bin/agent-box-network prepare";
-      rules = [ rules ];
       serviceConfig = hardening.network;
     };
 

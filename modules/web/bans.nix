@@ -106,6 +106,8 @@ in
     services.agent-box.firewallTables.bans = {
       description = "Bans that outlive changes of the firewall";
       load = again;
+      # fail2ban loads them.
+      rules = [ ];
       serviceConfig = hardening.bansAgain;
     };
 

@@ -3,13 +3,11 @@
 {
   config,
   lib,
-  pkgs,
   ...
 }:
 let
   cfg = config.services.agent-box;
   inherit (cfg) web;
-  hardening = import ../hardening { inherit lib; };
   limit = toString web.connectionsPerAddress;
 in
 {
@@ -51,12 +49,8 @@ in
       }
     '';
 
-    services.agent-box.firewallTables.connections = {
-      description = "Connections of each address to the edge";
-      load = "${pkgs.nftables}/bin/nft -f /etc/agent-box/connections.nft";
-      rules = [ config.environment.etc."agent-box/connections.nft".text ];
-      serviceConfig = hardening.firewall;
-    };
+    services.agent-box.firewallTables.connections.description =
+      "Connections of each address to the edge";
 
     systemd.services.agent-box-connections.before = [ "caddy.service" ];
   };

@@ -57,7 +57,7 @@ let
         lib.elem "nftables.service" unit.unitConfig.ReloadPropagatedFrom
         && unit.serviceConfig.ExecReload == table.load
         && lib.elem "nftables.service" again.wantedBy
-        && lib.hasInfix (plain table.load) (plain services.nftables.postStop)
+        && lib.hasInfix "${plain table.load} || " (plain services.nftables.postStop)
       ) tables;
     "no ids below those of a user" = !(systemOf { } user).users.users.alice.autoSubUidGidRange;
     "unless the host says so" =
