@@ -121,14 +121,15 @@ class Check:
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if following and foreign and not wire.has_cookie(headers):
             return answers.page(HTTPStatus.UNAUTHORIZED, pages.returning(host, following), more)
+        # The name in the address, whether there is such a user or not.
+        user = guess or self._gate.only_user
         if not self._gate.has_passwords():
-            content = pages.set_up(host, user=guess or self._gate.only_user, following=following)
+            content = pages.set_up(host, user=user, following=following)
         else:
             ended = wire.has_cookie(headers)
             content = pages.login(
                 host,
-                # The name in the address, whether there is such a user or not.
-                user=guess or self._gate.only_user,
+                user=user,
                 following=following,
                 note="Your login has ended. Sign in to go on." if ended else "",
                 offer_setup=bool(self._gate.store.setups),

@@ -116,15 +116,17 @@ export function signedIn() {
   return waited;
 }
 
+const versionIn = (text) => /\/assets\/([0-9a-f]{16})\//.exec(text)?.[1] ?? null;
+
 /** The version of this page and its scripts, which their address names. */
-export const VERSION = /\/assets\/([0-9a-f]{16})\//.exec(import.meta.url)?.[1] ?? null;
+export const VERSION = versionIn(import.meta.url);
 
 /** Whether the box has a newer version of this very page: not while only the service behind it has changed. */
 export async function outdated() {
   try {
     const answer = await fetch(location.pathname, { cache: "no-store", headers: { Accept: "text/html" } });
-    const found = answer.ok && /\/assets\/([0-9a-f]{16})\//.exec(await answer.text());
-    old = Boolean(found && VERSION && found[1] !== VERSION);
+    const found = answer.ok ? versionIn(await answer.text()) : null;
+    old = Boolean(found && VERSION && found !== VERSION);
     return old;
   } catch {
     return false; // the next connection tells again
