@@ -3,7 +3,8 @@
 A fresh guest costs seconds of processor time. What a scenario does to users only, their files,
 processes and services, is undone in a fraction of that: everything of theirs ends, homes are what
 they were before the first start of a supervisor, nothing is left in /run and in the journal, and
-the services start as they do in the first boot.
+the services start as they do in the first boot. What services of the box remember of them goes as
+well: failed sign-ins, and a packet filter that was emptied.
 """
 
 from __future__ import annotations
@@ -40,7 +41,15 @@ find /var/lib/agent-box-tmp/{user} -mindepth 2 -delete
 
 _START = """\
 systemctl reset-failed
-journalctl --quiet --sync --rotate
+journalctl --quiet --sync
+failed="$(journalctl --quiet --unit agent-box-gate --grep 'failed login' --lines 1 || true)"
+[ -z "$failed" ] || agent-box-gate unban --all || true
+# Debian's firewall empties all tables when it stops, and knows nothing of ours.
+for unit in $(systemctl show --property PropagatesReloadTo --value nftables.service); do
+  nft list table inet "${{unit%.service}}" >/dev/null 2>&1 \\
+    || systemctl try-reload-or-restart "$unit"
+done
+journalctl --quiet --rotate
 journalctl --quiet --vacuum-time=1us
 begin() {{ cat {units} | xargs systemctl start; }}
 # The helper for sites stops while a socket of its starts, which may cancel the start of another.
